@@ -1,0 +1,2 @@
+//! Part of Kiln.
+#![forbid(unsafe_code)]

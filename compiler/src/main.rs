@@ -1,0 +1,3 @@
+//! The kilnc command.
+#![forbid(unsafe_code)]
+fn main() {}

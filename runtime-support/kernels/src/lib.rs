@@ -1,0 +1,2 @@
+//! Part of Kiln.
+#![no_std]

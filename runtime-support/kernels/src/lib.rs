@@ -1,2 +1,6 @@
 //! Part of Kiln.
 #![no_std]
+
+pub mod dtype;
+
+pub use dtype::Dtype;

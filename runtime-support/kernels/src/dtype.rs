@@ -2,15 +2,15 @@
 //!
 //! In memory every element takes `size_bytes()` whole bytes, little endian. Types narrower than a
 //! byte are unpacked to one element per byte: signed ones sign-extended, unsigned ones
-//! zero-extended, `f4e2m1` as its raw four-bit code. `bool` is one byte, 0 or 1. Complex numbers are
-//! (real, imaginary) pairs.
+//! zero-extended, `f4e2m1`, `f6e2m3` and `f6e3m2` as their raw codes. `bool` is one byte, 0 or 1. Complex numbers are
+//! (real, imaginary) pairs. Strings have no fixed size: their `size_bytes()` is 0.
 //!
 //! Invariant: the discriminants equal ONNX's numbers, so `to_onnx` is a cast.
 //! Source: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>, `TensorProto.DataType`.
 
 use core::fmt;
 
-/// An element type with a fixed size. (Strings have none and are not a `Dtype`.)
+/// An element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Dtype {
@@ -28,6 +28,8 @@ pub enum Dtype {
     I32 = 6,
     /// Signed 64-bit integer.
     I64 = 7,
+    /// A string of bytes, UTF-8 by convention; no fixed size.
+    Str = 8,
     /// One byte, 0 or 1.
     Bool = 9,
     /// IEEE 754 binary16.
@@ -64,11 +66,15 @@ pub enum Dtype {
     U2 = 25,
     /// Signed 2-bit integer, one per byte, sign-extended.
     I2 = 26,
+    /// 6-bit float: 2 exponent bits, 3 mantissa bits; its code in the low six bits of a byte.
+    F6E2M3 = 27,
+    /// 6-bit float: 3 exponent bits, 2 mantissa bits; its code in the low six bits of a byte.
+    F6E3M2 = 28,
 }
 
 impl Dtype {
     /// Every element type, in the order of ONNX's numbers.
-    pub const ALL: [Dtype; 25] = [
+    pub const ALL: [Dtype; 28] = [
         Dtype::F32,
         Dtype::U8,
         Dtype::I8,
@@ -76,6 +82,7 @@ impl Dtype {
         Dtype::I16,
         Dtype::I32,
         Dtype::I64,
+        Dtype::Str,
         Dtype::Bool,
         Dtype::F16,
         Dtype::F64,
@@ -94,9 +101,11 @@ impl Dtype {
         Dtype::F8E8M0,
         Dtype::U2,
         Dtype::I2,
+        Dtype::F6E2M3,
+        Dtype::F6E3M2,
     ];
 
-    /// The type that ONNX numbers `data_type`; `None` for UNDEFINED, STRING and unknown numbers.
+    /// The type that ONNX numbers `data_type`; `None` for UNDEFINED and unknown numbers.
     pub const fn from_onnx(data_type: i32) -> Option<Dtype> {
         let mut i = 0;
         while i < Self::ALL.len() {
@@ -113,13 +122,14 @@ impl Dtype {
         self as i32
     }
 
-    /// Bytes that one element takes in memory (types narrower than a byte take one).
+    /// Bytes that one element takes in memory (types narrower than a byte take one, strings 0).
     pub const fn size_bytes(self) -> usize {
         match self {
             Dtype::C128 => 16,
             Dtype::F64 | Dtype::I64 | Dtype::U64 | Dtype::C64 => 8,
             Dtype::F32 | Dtype::I32 | Dtype::U32 => 4,
             Dtype::F16 | Dtype::Bf16 | Dtype::I16 | Dtype::U16 => 2,
+            Dtype::Str => 0,
             _ => 1,
         }
     }
@@ -129,6 +139,7 @@ impl Dtype {
         match self {
             Dtype::C128 => 8,
             Dtype::C64 => 4,
+            Dtype::Str => 1,
             _ => self.size_bytes(),
         }
     }
@@ -138,6 +149,7 @@ impl Dtype {
         match self {
             Dtype::U2 | Dtype::I2 => 2,
             Dtype::U4 | Dtype::I4 | Dtype::F4E2M1 => 4,
+            Dtype::F6E2M3 | Dtype::F6E3M2 => 6,
             _ => self.size_bytes() * 8,
         }
     }
@@ -156,6 +168,8 @@ impl Dtype {
                 | Dtype::F8E5M2FNUZ
                 | Dtype::F8E8M0
                 | Dtype::F4E2M1
+                | Dtype::F6E2M3
+                | Dtype::F6E3M2
         )
     }
 
@@ -166,7 +180,7 @@ impl Dtype {
 
     /// An integer type of any width; `bool` is none.
     pub const fn is_int(self) -> bool {
-        !self.is_float() && !self.is_complex() && !matches!(self, Dtype::Bool)
+        !self.is_float() && !self.is_complex() && !matches!(self, Dtype::Bool | Dtype::Str)
     }
 
     /// A type that holds negative numbers (complex numbers count as signed).
@@ -181,6 +195,7 @@ impl Dtype {
                 | Dtype::U2
                 | Dtype::Bool
                 | Dtype::F8E8M0
+                | Dtype::Str
         )
     }
 
@@ -191,7 +206,7 @@ impl Dtype {
 
     /// Narrower than a byte: packed in ONNX files, unpacked in memory.
     pub const fn is_sub_byte(self) -> bool {
-        self.bits() < 8
+        self.bits() < 8 && !matches!(self, Dtype::Str)
     }
 
     /// The short name, as in ONNX's text form without spaces: `f32`, `i64`, `f8e4m3fn`.
@@ -204,6 +219,7 @@ impl Dtype {
             Dtype::I16 => "i16",
             Dtype::I32 => "i32",
             Dtype::I64 => "i64",
+            Dtype::Str => "str",
             Dtype::Bool => "bool",
             Dtype::F16 => "f16",
             Dtype::F64 => "f64",
@@ -222,6 +238,8 @@ impl Dtype {
             Dtype::F8E8M0 => "f8e8m0",
             Dtype::U2 => "u2",
             Dtype::I2 => "i2",
+            Dtype::F6E2M3 => "f6e2m3",
+            Dtype::F6E3M2 => "f6e3m2",
         }
     }
 }
@@ -241,7 +259,7 @@ mod tests {
         for dtype in Dtype::ALL {
             assert_eq!(Dtype::from_onnx(dtype.to_onnx()), Some(dtype));
         }
-        for unknown in [-1, 0, 8, 27, i32::MAX] {
+        for unknown in [-1, 0, 29, i32::MAX] {
             assert_eq!(Dtype::from_onnx(unknown), None);
         }
     }
@@ -255,6 +273,8 @@ mod tests {
             (Dtype::I2, 1, 2, false, true),
             (Dtype::F4E2M1, 1, 4, true, true),
             (Dtype::F8E8M0, 1, 8, true, false),
+            (Dtype::F6E3M2, 1, 6, true, true),
+            (Dtype::Str, 0, 0, false, false),
             (Dtype::Bool, 1, 8, false, false),
             (Dtype::Bf16, 2, 16, true, true),
         ] {

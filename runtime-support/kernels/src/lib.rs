@@ -1,6 +1,26 @@
-//! Part of Kiln.
+//! The kernels behind the modules that Kiln generates.
+//!
+//! In: a descriptor with baked operand locations ([`Operand`]) and a context ([`Cx`]) that knows where the regions are.
+//! Out: the written operands, and at most one kept [`Fault`] per run. The same kernels run in generated code and, with
+//! [`Isa::Scalar`], in the compiler when it folds constants. No allocation, no locks, no global state.
+//!
+//! Invariant: a kernel body is a safe function over slices; the entry functions made by [`kernel!`] check every operand first.
 #![no_std]
+#[cfg(feature = "alloc")]
+extern crate alloc;
+#[cfg(any(feature = "std", test))]
+extern crate std;
 
+mod cx;
+mod descriptor;
 pub mod dtype;
+mod isa;
+pub mod movement;
 
+pub use cx::{ALIGN, Access, Cx, Fault, Region, Role, RunState};
+#[doc(hidden)]
+pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
+pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandView};
 pub use dtype::Dtype;
+pub use isa::Isa;
+pub use movement::*;

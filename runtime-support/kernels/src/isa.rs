@@ -34,12 +34,14 @@ impl Isa {
     /// Every set this processor supports, `Scalar` first: what a test loops over.
     pub fn supported() -> impl Iterator<Item = Self> {
         let best = Self::detect();
-        [Self::Scalar, Self::Avx2, Self::Avx512, Self::Neon].into_iter().filter(move |&isa| match isa {
-            Self::Scalar => true,
-            // x86-64 sets are nested; NEON stands alone.
-            Self::Avx2 | Self::Avx512 => best != Self::Neon && isa <= best,
-            Self::Neon => best == Self::Neon,
-        })
+        [Self::Scalar, Self::Avx2, Self::Avx512, Self::Neon]
+            .into_iter()
+            .filter(move |&isa| match isa {
+                Self::Scalar => true,
+                // x86-64 sets are nested; NEON stands alone.
+                Self::Avx2 | Self::Avx512 => best != Self::Neon && isa <= best,
+                Self::Neon => best == Self::Neon,
+            })
     }
 
     /// Its name in lower case, as options and reports spell it.
@@ -76,7 +78,9 @@ impl CpuFeatures {
     #[cfg(target_arch = "x86_64")]
     pub fn detect() -> Self {
         let (leaf1, leaf7, leaf7_1) = (cpuid(1, 0), cpuid(7, 0), cpuid(7, 1));
-        let (Some(leaf1), Some(leaf7)) = (leaf1, leaf7) else { return Self::default() };
+        let (Some(leaf1), Some(leaf7)) = (leaf1, leaf7) else {
+            return Self::default();
+        };
         let leaf7_1_eax = leaf7_1.filter(|_| leaf7.eax >= 1).map_or(0, |l| l.eax);
         let bit = |reg: u32, n: u32| reg >> n & 1 == 1;
         if !bit(leaf1.ecx, 27) {
@@ -103,7 +107,10 @@ impl CpuFeatures {
     /// Asks the compile target: nothing else is optional here.
     #[cfg(not(target_arch = "x86_64"))]
     pub fn detect() -> Self {
-        Self { neon: cfg!(all(target_arch = "aarch64", target_feature = "neon")), ..Self::default() }
+        Self {
+            neon: cfg!(all(target_arch = "aarch64", target_feature = "neon")),
+            ..Self::default()
+        }
     }
 
     /// The widest [`Isa`] these features allow.
@@ -165,7 +172,8 @@ mod tests {
         use std::is_x86_feature_detected as has;
         let features = CpuFeatures::detect();
         let avx2 = has!("avx2") && has!("fma") && has!("f16c");
-        let avx512 = avx2 && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
+        let avx512 =
+            avx2 && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
         assert_eq!((features.avx2, features.avx512), (avx2, avx512));
         assert_eq!(features.avx512_vnni, avx512 && has!("avx512vnni"));
         assert_eq!(features.avx_vnni, avx2 && has!("avxvnni"));

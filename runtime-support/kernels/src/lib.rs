@@ -2,21 +2,30 @@
 //!
 //! In: a descriptor with baked operand locations ([`Operand`]) and a context ([`Cx`]) that knows where the regions are.
 //! Out: the written operands, and at most one kept [`Fault`] per run. The same kernels run in generated code and, with
-//! [`Isa::Scalar`], in the compiler when it folds constants. No allocation, no locks, no global state.
+//! [`Isa::Scalar`], in the compiler when it folds constants. Nothing here allocates (packing offline: feature `alloc`),
+//! locks or prints.
 //!
-//! Invariant: a kernel body is a safe function over slices; the entry functions made by [`kernel!`] check every operand first.
+//! Invariant: a kernel body is a function over slices that checks its extents against them; the entry functions made by
+//! [`kernel!`] check every operand first.
 #![no_std]
 #[cfg(feature = "alloc")]
 extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+mod activation;
+#[cfg(feature = "alloc")]
+mod aligned;
 mod cx;
 mod descriptor;
 pub mod dtype;
-mod isa;
+pub mod isa;
 pub mod movement;
+pub mod simd;
 
+pub use activation::Activation;
+#[cfg(feature = "alloc")]
+pub use aligned::AlignedBytes;
 pub use cx::{ALIGN, Access, Cx, Fault, Region, Role, RunState};
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};

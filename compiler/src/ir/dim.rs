@@ -108,7 +108,9 @@ impl Dim {
         match (self, d) {
             (_, Self::Const(1)) => self.clone(),
             (_, Self::Const(0)) => Self::Const(0),
-            (Self::Const(a), Self::Const(b)) => Self::Const(a.div_euclid(*b) - i64::from(*b < 0 && a.rem_euclid(*b) != 0)),
+            (Self::Const(a), Self::Const(b)) => {
+                Self::Const(a.div_euclid(*b) - i64::from(*b < 0 && a.rem_euclid(*b) != 0))
+            }
             _ => self.exact_div(d).unwrap_or_else(|| {
                 if self == d {
                     return Self::Const(1);

@@ -422,7 +422,8 @@ pub const fn assert_static(all: &[crate::Access], regions: &[usize]) {
                 let a = &all[j];
                 if i != j && a.bytes > 0 && a.mem == w.mem {
                     let disjoint = a.off + a.bytes as u64 <= w.off || w.off + w.bytes as u64 <= a.off;
-                    let in_place = matches!(a.role, Role::Alias) && i == first_write && a.off == w.off && a.bytes == w.bytes;
+                    let in_place =
+                        matches!(a.role, Role::Alias) && i == first_write && a.off == w.off && a.bytes == w.bytes;
                     assert!(disjoint || in_place, "a written operand overlaps another operand");
                 }
                 j += 1;

@@ -27,9 +27,9 @@ pub use activation::Activation;
 #[cfg(feature = "alloc")]
 pub use aligned::AlignedBytes;
 pub use cx::{ALIGN, Access, Cx, Fault, Region, Role, RunState};
+pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandView};
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
-pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandView};
 pub use dtype::Dtype;
 pub use isa::Isa;
 pub use movement::*;

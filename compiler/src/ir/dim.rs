@@ -393,6 +393,10 @@ impl fmt::Display for Dim {
 mod tests {
     use super::*;
 
+    fn d(c: i64) -> Dim {
+        Dim::Const(c)
+    }
+
     fn sym(name: &str, max: i64) -> Dim {
         let source = SymbolSource::Input { input_idx: 0, axis: 0 };
         Dim::symbol(Symbol { name: name.into(), min: 1, max: Some(max), source })
@@ -401,21 +405,21 @@ mod tests {
     #[test]
     fn equal_expressions_compare_equal() {
         let (n, s) = (sym("n", 4), sym("seq", 128));
-        assert_eq!(n.clone() * s.clone() * 768.into(), s.clone() * 64.into() * 12.into() * n.clone());
-        assert_eq!((s.clone() * 768.into()).floor_div(&64.into()), s.clone() * 12.into());
-        assert_eq!((s.clone() + 1.into()) - s.clone(), 1.into());
+        assert_eq!(n.clone() * s.clone() * d(768), s.clone() * d(64) * d(12) * n.clone());
+        assert_eq!((s.clone() * d(768)).floor_div(&d(64)), s.clone() * d(12));
+        assert_eq!((s.clone() + d(1)) - s.clone(), d(1));
         assert_eq!((s.clone() * n.clone()).exact_div(&n), Some(s.clone()));
-        assert_eq!((s.clone() * 2.into()).rem(&2.into()), 0.into());
+        assert_eq!((s.clone() * d(2)).rem(&d(2)), d(0));
     }
 
     #[test]
     fn bounds_and_values() {
         let s = sym("seq", 128);
-        let half = (s.clone() + 1.into()).floor_div(&2.into());
+        let half = (s.clone() + d(1)).floor_div(&d(2));
         assert_eq!((half.lower(), half.upper()), (1, Some(64)));
         assert_eq!(half.eval(&|_| 7), 4);
-        assert_eq!((half * 3.into() - 2.into()).to_string(), "3*floor(seq + 1 / 2) - 2");
-        assert_eq!(Dim::Const(-7).floor_div(&2.into()), (-4).into());
-        assert_eq!(Dim::Const(7).floor_div(&(-2).into()), (-4).into());
+        assert_eq!((half * d(3) - d(2)).to_string(), "3*floor(seq + 1 / 2) - 2");
+        assert_eq!(Dim::Const(-7).floor_div(&d(2)), d(-4));
+        assert_eq!(Dim::Const(7).floor_div(&d(-2)), d(-4));
     }
 }

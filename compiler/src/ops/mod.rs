@@ -4,6 +4,8 @@
 //! operator touches its file and one line here.
 
 mod def;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod view;
 
 mod identity;

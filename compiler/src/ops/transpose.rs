@@ -48,3 +48,22 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let (x, y) = (cx.x(0)?, cx.y(0)?);
     copy.lower(cx, ty.dtype, x, y)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::{Attr, Tensor};
+    use crate::ops::testing::case;
+
+    #[test]
+    fn permutes() {
+        let x = Tensor::from_f32s(&[2, 3, 1], &[1., 2., 3., 4., 5., 6.]);
+        for (perm, dims, values) in [
+            (vec![1, 0, 2], vec![3, 2, 1], [1., 4., 2., 5., 3., 6.]),
+            (vec![0, 2, 1], vec![2, 1, 3], [1., 2., 3., 4., 5., 6.]),
+        ] {
+            let y = case("", "Transpose", 13).input(x.clone()).attr("perm", Attr::Ints(perm)).run().unwrap();
+            assert_eq!((y[0].dims(), y[0].to_f32s().unwrap()), (&dims[..], values.to_vec()));
+        }
+        assert!(case("", "Transpose", 13).input(x).attr("perm", Attr::Ints(vec![0, 0, 1])).infer().is_err());
+    }
+}

@@ -16,7 +16,7 @@ kernel! {
         nums { x_start, y_start }
         arrays { dims: 8, x_strides: 8, y_strides: 8 }
     }
-    entries { copy_nd_b8 { T = u8 } copy_nd_b16 { T = u16 } copy_nd_b32 { T = u32 } copy_nd_b64 { T = u64 } }
+    entries { copy_nd_b8 { T = u8 } copy_nd_b16 { T = u16 } copy_nd_b32 { T = u32 } copy_nd_b64 { T = u64 } copy_nd_b128 { T = [u64; 2] } }
     body = copy_nd;
 }
 

@@ -1,2 +1,4 @@
 //! Part of Kiln.
 #![forbid(unsafe_code)]
+
+pub mod memory;

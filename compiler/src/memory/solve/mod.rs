@@ -23,6 +23,7 @@ pub mod csv;
 mod greedy;
 mod order;
 mod problem;
+mod search;
 mod spans;
 pub mod validate;
 
@@ -175,6 +176,21 @@ fn solve_component(part: Component, target: u64, options: &Options) -> Placed {
         if let Some(better) = climb::climb(&part, order, target, options.climb_steps) {
             if part.height(&better) < height {
                 (method, height, offsets) = (Method::HillClimb, part.height(&better), better);
+            }
+        }
+    }
+    let mut least = least;
+    if height > target {
+        if let Some(mut searcher) = search::Searcher::new(&part) {
+            let mut budget = options.search_steps;
+            let out = searcher.search(target, &mut budget);
+            eprintln!("nodes {} steps {}", searcher.n_nodes, options.search_steps - budget);
+            match out {
+                search::Outcome::Found(found) => {
+                    (method, height, offsets) = (Method::Search, part.height(&found), found);
+                }
+                search::Outcome::Exhausted => { eprintln!("EXHAUSTED"); least = target + 1; }
+                search::Outcome::OutOfBudget => {}
             }
         }
     }

@@ -72,11 +72,12 @@ impl CompileError {
         }
     }
 
-    /// Adds the node, unless an inner walker has already named one.
+    /// Adds the node, unless an inner walker has already named one. (Names of over a thousand bytes
+    /// are cut: many errors may carry the same one.)
     pub fn at_node(mut self, name: &str, op: &str) -> Self {
         if self.node.is_none() {
-            self.node = Some(name.to_owned());
-            self.op = Some(op.to_owned());
+            self.node = Some(cut(name).to_owned());
+            self.op = Some(cut(op).to_owned());
         }
         self
     }
@@ -140,6 +141,9 @@ impl From<CompileError> for CompileErrors {
 pub struct CompileErrors(pub Vec<CompileError>);
 
 impl CompileErrors {
+    /// Problems that are kept; a broken model may have millions, nobody reads more.
+    pub const MAX: usize = 1000;
+
     /// Lines that Display prints before it only counts the rest.
     pub const SHOWN: usize = 50;
 
@@ -153,9 +157,11 @@ impl CompileErrors {
         self.0.len()
     }
 
-    /// Adds one problem.
+    /// Adds one problem, as long as there are fewer than [`CompileErrors::MAX`].
     pub fn push(&mut self, error: CompileError) {
-        self.0.push(error);
+        if self.0.len() < Self::MAX {
+            self.0.push(error);
+        }
     }
 
     /// The problems in order.
@@ -175,7 +181,7 @@ impl CompileErrors {
 
 impl Extend<CompileError> for CompileErrors {
     fn extend<I: IntoIterator<Item = CompileError>>(&mut self, errors: I) {
-        self.0.extend(errors);
+        errors.into_iter().for_each(|error| self.push(error));
     }
 }
 
@@ -201,6 +207,12 @@ impl fmt::Display for CompileErrors {
 }
 
 impl std::error::Error for CompileErrors {}
+
+/// At most the first thousand bytes of a name.
+fn cut(name: &str) -> &str {
+    const MAX_BYTES: usize = 1000;
+    &name[..name.floor_char_boundary(MAX_BYTES)]
+}
 
 /// A name from a model as it may be printed: in quotes, escaped, and cut when it is very long.
 pub(crate) struct Quoted<'a>(pub &'a str);

@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod onnx;
 
 pub use error::{CompileError, CompileErrors, Stage};

@@ -182,8 +182,10 @@ impl Decoder {
                 .contains(&(node.domain.clone(), node.op_type.clone())) => {}
             None => self.errors.extend(opsets.not_imported(&node.domain)),
         }
+        let mut seen = HashSet::new();
         for attribute in proto.attribute {
-            self.add_attribute(&mut node, attribute, opsets);
+            let is_new = seen.insert(attribute.name.clone());
+            self.add_attribute(&mut node, attribute, is_new, opsets);
         }
         for e in &mut self.errors.0[before..] {
             if e.node.is_none() {
@@ -194,14 +196,18 @@ impl Decoder {
         node
     }
 
-    fn add_attribute(&mut self, node: &mut Node, mut proto: AttributeProto, opsets: &Opsets) {
+    fn add_attribute(
+        &mut self,
+        node: &mut Node,
+        mut proto: AttributeProto,
+        is_new: bool,
+        opsets: &Opsets,
+    ) {
         let name = std::mem::take(&mut proto.name);
         let before = self.errors.len();
-        let twice = node.attributes.contains_key(&name)
-            || node.attribute_refs.iter().any(|r| r.name == name);
         if name.is_empty() {
             self.errors.push(error("an attribute has no name"));
-        } else if twice {
+        } else if !is_new {
             self.errors.push(error("is given twice"));
         }
         if !proto.ref_attr_name.is_empty() {
@@ -301,6 +307,15 @@ impl Decoder {
             &proto.overload,
         );
         let opsets = Opsets::decode(proto.opset_import, &mut self.errors);
+        if opsets.is_empty()
+            && proto
+                .node
+                .iter()
+                .any(|node| normal_domain(node.domain.clone()).is_empty())
+        {
+            self.errors
+                .push(error("opset_import is missing: no operator has a version"));
+        }
         if proto.name.is_empty() {
             self.errors.push(error("has no name"));
         }

@@ -4,7 +4,7 @@
 //! model's folder and stays inside it: no absolute path, no `..` (with either separator), no
 //! symbolic link that leads out; it names a regular file. Offset and length are decimal, and lie
 //! within the file. Equal ranges are read once and shared; what is read of one file in total is
-//! bounded by its length.
+//! bounded by its length. No file stays open: some exporters write one for each tensor.
 //! Source: `onnx.proto`, `TensorProto.external_data`; docs/ExternalData.md of onnx.
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,13 +21,13 @@ use crate::error::{CompileError, Quoted, Stage};
 pub(super) struct ExternalFiles {
     /// The model's folder, as given and with links resolved; `None` for a model from memory.
     folder: Option<(PathBuf, std::io::Result<PathBuf>)>,
-    /// By location as the model writes it.
-    open: BTreeMap<String, OpenFile>,
+    /// Location, as the model writes it → the file's path with links resolved.
+    locations: BTreeMap<String, PathBuf>,
+    /// By path with links resolved.
+    files: HashMap<PathBuf, ExternalFile>,
 }
 
-struct OpenFile {
-    path: PathBuf,
-    file: File,
+struct ExternalFile {
     len_bytes: u64,
     read_bytes: u64,
     /// By (offset, length).
@@ -51,13 +51,18 @@ impl ExternalFiles {
         });
         ExternalFiles {
             folder,
-            open: BTreeMap::new(),
+            locations: BTreeMap::new(),
+            files: HashMap::new(),
         }
     }
 
-    /// The files used, by location: relative to the folder that was given, or absolute as it is.
+    /// The files used, each the model's folder and the location in it; in order of location.
     pub(super) fn into_paths(self) -> Vec<PathBuf> {
-        self.open.into_values().map(|open| open.path).collect()
+        let folder = self.folder.map(|(folder, _)| folder).unwrap_or_default();
+        self.locations
+            .into_keys()
+            .map(|location| folder.join(location))
+            .collect()
     }
 
     /// Reads a tensor of `wanted_bytes` from where `entries` say.
@@ -67,49 +72,56 @@ impl ExternalFiles {
         wanted_bytes: usize,
     ) -> Result<Bytes, CompileError> {
         let range = Range::parse(entries)?;
-        if range
-            .length
-            .is_some_and(|length| length != wanted_bytes as u64)
-        {
+        if let Some(length) = range.length.filter(|length| *length != wanted_bytes as u64) {
             return Err(error(format!(
-                "external data: length is {}, the tensor has {wanted_bytes} bytes",
-                range.length.unwrap_or_default()
+                "external data: length is {length}, the tensor has {wanted_bytes} bytes"
             )));
         }
-        let open = self.open(range.location)?;
+        let (path, file) = self.find(range.location)?;
         let fits = range
             .offset
             .checked_add(wanted_bytes as u64)
-            .is_some_and(|end| end <= open.len_bytes);
+            .is_some_and(|end| end <= file.len_bytes);
         if !fits {
             return Err(error(format!(
-                "external data: bytes {} and the next {wanted_bytes} are not all in {}, which has {}",
+                "external data: {wanted_bytes} bytes at offset {} are not all in {}, which has {}",
                 range.offset,
                 Quoted(range.location),
-                open.len_bytes
+                file.len_bytes
             )));
         }
-        open.read(range.offset, wanted_bytes).map_err(|message| {
-            error(format!(
-                "external data: {}: {message}",
-                Quoted(range.location)
-            ))
-        })
+        file.read(path, range.offset, wanted_bytes)
+            .map_err(|message| {
+                error(format!(
+                    "external data: {}: {message}",
+                    Quoted(range.location)
+                ))
+            })
     }
 
-    /// The file at `location`, opened at most once.
-    fn open(&mut self, location: &str) -> Result<&mut OpenFile, CompileError> {
-        if !self.open.contains_key(location) {
-            let opened = self.check_and_open(location)?;
-            self.open.insert(location.to_owned(), opened);
+    /// The file at `location`, checked once.
+    fn find(&mut self, location: &str) -> Result<(&Path, &mut ExternalFile), CompileError> {
+        if !self.locations.contains_key(location) {
+            let (path, len_bytes) = self.check(location)?;
+            let file = ExternalFile {
+                len_bytes,
+                read_bytes: 0,
+                ranges: HashMap::new(),
+            };
+            self.files.entry(path.clone()).or_insert(file);
+            self.locations.insert(location.to_owned(), path);
         }
-        Ok(self
-            .open
-            .get_mut(location)
-            .expect("invariant: inserted above"))
+        let path = &self.locations[location];
+        Ok((
+            path,
+            self.files
+                .get_mut(path)
+                .expect("invariant: every location's file is known"),
+        ))
     }
 
-    fn check_and_open(&self, location: &str) -> Result<OpenFile, CompileError> {
+    /// The path with links resolved, and the length, of a location that keeps the rules.
+    fn check(&self, location: &str) -> Result<(PathBuf, u64), CompileError> {
         let fault = |why: String| {
             error(format!(
                 "external data: location {} {why}",
@@ -125,30 +137,22 @@ impl ExternalFiles {
         let real_folder = real_folder
             .as_ref()
             .map_err(|io| fault(format!("cannot be read: the model's folder: {io}")))?;
-        let path = folder.join(location);
         let unreadable = |io: std::io::Error| fault(format!("cannot be read: {io}"));
-        let real = path.canonicalize().map_err(unreadable)?;
+        let real = folder.join(location).canonicalize().map_err(unreadable)?;
         if !real.starts_with(real_folder) {
             return Err(fault("leads out of the model's folder".to_owned()));
         }
         // Looked at before it is opened: opening a pipe would wait for its writer.
-        if !real.metadata().map_err(unreadable)?.is_file() {
+        let metadata = real.metadata().map_err(unreadable)?;
+        if !metadata.is_file() {
             return Err(fault("is not a regular file".to_owned()));
         }
-        let file = File::open(&real).map_err(unreadable)?;
-        let len_bytes = file.metadata().map_err(unreadable)?.len();
-        Ok(OpenFile {
-            path,
-            file,
-            len_bytes,
-            read_bytes: 0,
-            ranges: HashMap::new(),
-        })
+        Ok((real, metadata.len()))
     }
 }
 
-impl OpenFile {
-    fn read(&mut self, offset: u64, len_bytes: usize) -> Result<Bytes, String> {
+impl ExternalFile {
+    fn read(&mut self, path: &Path, offset: u64, len_bytes: usize) -> Result<Bytes, String> {
         if let Some(bytes) = self.ranges.get(&(offset, len_bytes)) {
             return Ok(bytes.clone());
         }
@@ -164,13 +168,15 @@ impl OpenFile {
         bytes
             .try_reserve_exact(len_bytes)
             .map_err(|_| format!("no memory for {len_bytes} bytes"))?;
-        bytes.resize(len_bytes, 0);
-        self.file
-            .seek(SeekFrom::Start(offset))
+        let mut file = File::open(path).map_err(|io| io.to_string())?;
+        file.seek(SeekFrom::Start(offset))
             .map_err(|io| io.to_string())?;
-        self.file
-            .read_exact(&mut bytes)
+        file.take(len_bytes as u64)
+            .read_to_end(&mut bytes)
             .map_err(|io| io.to_string())?;
+        if bytes.len() != len_bytes {
+            return Err("became shorter while it was read".to_owned());
+        }
         let bytes = Bytes::from(bytes);
         self.ranges.insert((offset, len_bytes), bytes.clone());
         Ok(bytes)
@@ -233,10 +239,9 @@ fn decimal(key: &str, text: &str) -> Result<u64, CompileError> {
 /// The rules that a location breaks by its text alone.
 fn check_location(location: &str) -> Result<(), &'static str> {
     let is_separator = |c: char| c == '/' || c == '\\';
-    if location.starts_with(is_separator) || Path::new(location).is_absolute() {
-        return Err("is an absolute path");
-    }
-    if location.as_bytes().get(1) == Some(&b':') && location.as_bytes()[0].is_ascii_alphabetic() {
+    let has_drive =
+        location.as_bytes().get(1) == Some(&b':') && location.as_bytes()[0].is_ascii_alphabetic();
+    if location.starts_with(is_separator) || Path::new(location).is_absolute() || has_drive {
         return Err("is an absolute path");
     }
     if location
@@ -253,4 +258,53 @@ fn check_location(location: &str) -> Result<(), &'static str> {
 
 fn error(message: impl Into<String>) -> CompileError {
     CompileError::new(Stage::Read, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations() {
+        for (location, keeps_the_rules) in [
+            ("weights.bin", true),
+            ("sub/weights.bin", true),
+            ("./weights..bin", true),
+            ("..hidden", true),
+            ("a/b:c", true),
+            ("../weights.bin", false),
+            ("sub/../../weights.bin", false),
+            ("sub/..", false),
+            ("..", false),
+            ("..\\weights.bin", false),
+            ("sub\\..\\..\\weights.bin", false),
+            ("/etc/passwd", false),
+            ("\\\\server\\share", false),
+            ("C:\\weights.bin", false),
+            ("c:weights.bin", false),
+            ("a\0b", false),
+        ] {
+            assert_eq!(
+                check_location(location).is_ok(),
+                keeps_the_rules,
+                "{location:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn numbers() {
+        for (text, number) in [
+            ("0", Some(0)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("", None),
+            ("+1", None),
+            ("-1", None),
+            (" 1", None),
+            ("0x10", None),
+        ] {
+            assert_eq!(decimal("offset", text).ok(), number, "{text:?}");
+        }
+    }
 }

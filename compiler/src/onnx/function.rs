@@ -111,6 +111,8 @@ impl Functions {
 
     /// Depth first with a stack of its own: chains of calls may be long.
     fn check_rings(&self, errors: &mut CompileErrors) {
+        const REPORTED: usize = 20;
+        let mut n_rings = 0;
         let callees: Vec<Vec<usize>> = (0..self.functions.len()).map(|i| self.callees(i)).collect();
         let mut is_done = vec![false; callees.len()];
         let mut on_path = vec![false; callees.len()];
@@ -131,6 +133,10 @@ impl Functions {
                 };
                 *visited += 1;
                 if on_path[callee] {
+                    n_rings += 1;
+                    if n_rings > REPORTED {
+                        return;
+                    }
                     let start = path.iter().position(|(i, _)| *i == callee).unwrap_or(0);
                     errors.push(self.ring_error(path[start..].iter().map(|(i, _)| *i)));
                 } else if !is_done[callee] {
@@ -253,11 +259,17 @@ impl Inliner<'_> {
     /// What inlining may make in all.
     const MAX_NODES: usize = 500_000;
     const MAX_BYTES: usize = 512 << 20;
-    /// How deep calls may nest.
+    /// How deep calls, and graphs in graphs, may nest in all.
     const MAX_DEPTH: usize = 100;
 
     /// An `Err` ends the inlining; other problems are recorded.
     fn graph(&mut self, graph: &mut Graph, depth: usize) -> Result<(), CompileError> {
+        if depth >= Self::MAX_DEPTH {
+            return Err(error(format!(
+                "functions and graphs nest more than {} deep",
+                Self::MAX_DEPTH
+            )));
+        }
         let nodes = std::mem::take(&mut graph.nodes);
         graph.nodes.reserve(nodes.len());
         for node in nodes {
@@ -273,7 +285,7 @@ impl Inliner<'_> {
         depth: usize,
     ) -> Result<(), CompileError> {
         for (_, inner) in node.subgraphs_mut() {
-            self.graph(inner, depth)?;
+            self.graph(inner, depth + 1)?;
         }
         match self.functions.callee(&node) {
             None => out.push(node),
@@ -322,6 +334,7 @@ impl Inliner<'_> {
         for body_node in &function.nodes {
             let mut copy = body_node.clone();
             self.rename_node(&mut copy, &renames, call)?;
+            self.charge(node_cost(&copy))?;
             self.node(copy, out, depth + 1)?;
         }
         for (from, to) in copies {
@@ -333,7 +346,7 @@ impl Inliner<'_> {
                 outputs: vec![to],
                 ..Node::default()
             };
-            self.charge(&identity)?;
+            self.charge(node_cost(&identity))?;
             out.push(identity);
         }
         Ok(())
@@ -436,9 +449,10 @@ impl Inliner<'_> {
                         .at_node(node.label(), &node.op_type),
                 );
             }
+            self.charge(attribute_cost(value))?;
             node.attributes.insert(reference.name, value.clone());
         }
-        self.charge(node)
+        Ok(())
     }
 
     fn rename_graph(
@@ -480,10 +494,10 @@ impl Inliner<'_> {
         Ok(())
     }
 
-    /// Counts a node that inlining made.
-    fn charge(&mut self, node: &Node) -> Result<(), CompileError> {
-        self.n_nodes += 1;
-        self.n_bytes = self.n_bytes.saturating_add(approximate_bytes(node));
+    /// Counts what inlining makes.
+    fn charge(&mut self, (n_nodes, n_bytes): (usize, usize)) -> Result<(), CompileError> {
+        self.n_nodes = self.n_nodes.saturating_add(n_nodes);
+        self.n_bytes = self.n_bytes.saturating_add(n_bytes);
         if self.n_nodes > Self::MAX_NODES || self.n_bytes > Self::MAX_BYTES {
             return Err(error(format!(
                 "inlining functions makes more than {} nodes or {} bytes",
@@ -495,31 +509,52 @@ impl Inliner<'_> {
     }
 }
 
-/// Memory of a node's own data; the bytes of tensors are shared, inner nodes are counted by themselves.
-fn approximate_bytes(node: &Node) -> usize {
+/// Nodes and roughly the bytes of a node and of the graphs in it. (A tensor's bytes are shared.)
+fn node_cost(node: &Node) -> (usize, usize) {
     let names = node
         .inputs
         .iter()
         .chain(&node.outputs)
-        .map(|name| 24 + name.len())
-        .sum::<usize>();
-    let attributes = node.attributes.iter().map(|(name, value)| {
-        let value = match value {
-            Attribute::Floats(values) => values.len() * 4,
-            Attribute::Ints(values) => values.len() * 8,
-            Attribute::Strings(values) => values.len() * 32,
-            Attribute::Tensors(values) | Attribute::SparseTensors(values) => values.len() * 80,
-            Attribute::Types(values) => values.len() * 80,
-            Attribute::Graph(_) | Attribute::Graphs(_) => value
-                .graphs()
+        .chain([&node.name, &node.doc]);
+    let own = size_of::<Node>()
+        + names
+            .map(|name| size_of::<String>() + name.len())
+            .sum::<usize>();
+    node.attributes
+        .iter()
+        .fold((1, own), |(n_nodes, n_bytes), (name, value)| {
+            let (inner_nodes, inner_bytes) = attribute_cost(value);
+            (n_nodes + inner_nodes, n_bytes + name.len() + inner_bytes)
+        })
+}
+
+fn attribute_cost(value: &Attribute) -> (usize, usize) {
+    const ITEM_BYTES: usize = 80;
+    let own = size_of::<Attribute>() + size_of::<String>();
+    let list = match value {
+        Attribute::Floats(values) => values.len() * 4,
+        Attribute::Ints(values) => values.len() * 8,
+        Attribute::Strings(values) => values.len() * size_of::<bytes::Bytes>(),
+        Attribute::Tensors(values) | Attribute::SparseTensors(values) => values.len() * ITEM_BYTES,
+        Attribute::Tensor(tensor) | Attribute::SparseTensor(tensor) => tensor.dims.len() * 8,
+        Attribute::Types(values) => values.len() * ITEM_BYTES,
+        _ => 0,
+    };
+    value
+        .graphs()
+        .iter()
+        .fold((0, own + list), |(n_nodes, n_bytes), graph| {
+            let values = graph.inputs.len()
+                + graph.outputs.len()
+                + graph.value_infos.len()
+                + graph.initializers.len();
+            let here = (n_nodes, n_bytes + size_of::<Graph>() + values * ITEM_BYTES);
+            graph
+                .nodes
                 .iter()
-                .map(|graph| 200 * (1 + graph.nodes.len() + graph.initializers.len()))
-                .sum(),
-            _ => 80,
-        };
-        120 + name.len() + value
-    });
-    size_of::<Node>() + node.name.len() + node.doc.len() + names + attributes.sum::<usize>()
+                .map(node_cost)
+                .fold(here, |sum, cost| (sum.0 + cost.0, sum.1 + cost.1))
+        })
 }
 
 /// The start of a long label: nested calls add one each.

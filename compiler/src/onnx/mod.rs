@@ -21,6 +21,7 @@ mod scope;
 mod sparse;
 mod tensor;
 mod value;
+mod wire;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -68,7 +69,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Decoded, CompileErrors> {
 /// Decodes a model from memory. External data is looked for in `folder`; without one it is an error.
 pub fn decode(source: impl Into<Bytes>, folder: Option<&Path>) -> Result<Decoded, CompileErrors> {
     let source = source.into();
-    let proto = parse::<ModelProto>(&source, "an ONNX model")?;
+    let proto = parse(&source)?;
     let mut decoder = Decoder {
         files: ExternalFiles::new(folder),
         dense: DenseBudget::for_file(source.len()),
@@ -91,16 +92,25 @@ pub fn decode(source: impl Into<Bytes>, folder: Option<&Path>) -> Result<Decoded
     }
 }
 
-/// Parses a message, or says in words what the bytes are instead.
-fn parse<M: Message + Default>(source: &Bytes, what: &str) -> Result<M, CompileError> {
-    let fault = |why: String| CompileError::new(Stage::Decode, format!("not {what}: {why}"));
+/// Parses a model, or says in words what the bytes are instead.
+fn parse(source: &Bytes) -> Result<ModelProto, CompileError> {
+    let fault = |why: String| CompileError::new(Stage::Decode, format!("not an ONNX model: {why}"));
     if source.is_empty() {
         return Err(fault("the file is empty".to_owned()));
     }
     if source.starts_with(b"PK\x03\x04") {
         return Err(fault("the file is a zip archive".to_owned()));
     }
-    M::decode(source.clone()).map_err(|e| fault(e.to_string()))
+    wire::check(source).map_err(fault)?;
+    ModelProto::decode(source.clone()).map_err(|e| fault(decode_fault(&e)))
+}
+
+/// prost's message without its own introduction.
+fn decode_fault(e: &prost::DecodeError) -> String {
+    e.to_string().replace(
+        "failed to decode Protobuf message: ",
+        "malformed protobuf: ",
+    )
 }
 
 fn decode_model(proto: ModelProto, decoder: &mut Decoder) -> Option<Model> {

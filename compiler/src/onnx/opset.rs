@@ -54,9 +54,10 @@ impl Opsets {
         imported.or_else(|| (domain == MICROSOFT_DOMAIN).then_some(1))
     }
 
-    /// The problem of a domain that is used but not imported; reported once for each.
+    /// The problem of a domain that is used but not imported; reported once for each. (Where nothing
+    /// is imported at all, that is the one problem.)
     pub(super) fn not_imported(&self, domain: &str) -> Option<CompileError> {
-        if !self.reported.borrow_mut().insert(domain.to_owned()) {
+        if self.is_empty() || !self.reported.borrow_mut().insert(domain.to_owned()) {
             return None;
         }
         let shown = if domain == ONNX_DOMAIN {

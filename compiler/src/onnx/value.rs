@@ -7,6 +7,7 @@
 use bytes::Bytes;
 
 use super::decode::error;
+use super::decode_fault;
 use super::external::ExternalFiles;
 use super::model::{Tensor, Type};
 use super::proto::{MapProto, OptionalProto, SequenceProto, SparseTensorProto, TensorProto};
@@ -88,7 +89,7 @@ pub fn read_value(bytes: impl Into<Bytes>, ty: &Type) -> Result<(String, Value),
 
 /// A message; nothing at all is one whose fields all have their default.
 fn parse<M: prost::Message + Default>(bytes: &Bytes, what: &str) -> Result<M, CompileError> {
-    M::decode(bytes.clone()).map_err(|e| error(format!("not {what}: {e}")))
+    M::decode(bytes.clone()).map_err(|e| error(format!("not {what}: {}", decode_fault(&e))))
 }
 
 struct ValueDecoder {

@@ -1,7 +1,10 @@
-//! Part of Kiln.
+//! Kiln's compiler.
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod exec;
+pub mod ir;
+pub mod lower;
 pub mod onnx;
-
-pub use error::{CompileError, CompileErrors, Stage};
+pub mod ops;
+pub mod passes;

@@ -61,9 +61,7 @@ fn check_if(node: &mut Node) -> Result<(), CompileError> {
     };
     let (n_then, n_else) = (then_graph.outputs.len(), else_graph.outputs.len());
     if n_then != n_else {
-        return Err(error(format!(
-            "then_branch makes {n_then} outputs, else_branch {n_else}"
-        )));
+        return Err(error(format!("then_branch makes {n_then} outputs, else_branch {n_else}")));
     }
     fill_outputs(node, n_then)
 }
@@ -87,31 +85,19 @@ fn check_loop(node: &mut Node) -> Result<(), CompileError> {
 
 fn check_scan(node: &mut Node) -> Result<(), CompileError> {
     // Opset 8 has the lengths of the sequences as first input.
-    let n_inputs = node
-        .inputs
-        .len()
-        .saturating_sub(usize::from(node.version < 9));
+    let n_inputs = node.inputs.len().saturating_sub(usize::from(node.version < 9));
     let n_scans = match node.attributes.get("num_scan_inputs") {
-        Some(Attribute::Int(n)) => usize::try_from(*n)
-            .ok()
-            .filter(|n| (1..=n_inputs).contains(n)),
+        Some(Attribute::Int(n)) => usize::try_from(*n).ok().filter(|n| (1..=n_inputs).contains(n)),
         Some(other) => {
-            return Err(
-                error(format!("is {}, want INT", other.kind())).at_attribute("num_scan_inputs")
-            );
+            return Err(error(format!("is {}, want INT", other.kind())).at_attribute("num_scan_inputs"));
         }
-        None if node
-            .attribute_refs
-            .iter()
-            .any(|r| r.name == "num_scan_inputs") =>
-        {
+        None if node.attribute_refs.iter().any(|r| r.name == "num_scan_inputs") => {
             return Ok(());
         }
         None => return Err(error("is missing").at_attribute("num_scan_inputs")),
     };
     let n_scans = n_scans.ok_or_else(|| {
-        error(format!("is out of range, the node has {n_inputs} inputs"))
-            .at_attribute("num_scan_inputs")
+        error(format!("is out of range, the node has {n_inputs} inputs")).at_attribute("num_scan_inputs")
     })?;
     let n_states = n_inputs - n_scans;
     let Some(graph) = body(node, "body")? else {
@@ -120,10 +106,9 @@ fn check_scan(node: &mut Node) -> Result<(), CompileError> {
     expect_inputs(graph, "body", n_inputs)?;
     let n_outputs = graph.outputs.len();
     if n_outputs < n_states {
-        return Err(error(format!(
-            "makes {n_outputs} outputs, want at least {n_states} (the states)"
-        ))
-        .at_attribute("body"));
+        return Err(
+            error(format!("makes {n_outputs} outputs, want at least {n_states} (the states)")).at_attribute("body")
+        );
     }
     fill_outputs(node, n_outputs)
 }
@@ -142,20 +127,14 @@ fn expect_inputs(graph: &Graph, name: &str, wanted: usize) -> Result<(), Compile
     if found == wanted {
         Ok(())
     } else {
-        Err(error(format!(
-            "its graph takes {found} inputs, the node gives it {wanted}"
-        ))
-        .at_attribute(name))
+        Err(error(format!("its graph takes {found} inputs, the node gives it {wanted}")).at_attribute(name))
     }
 }
 
 /// Adds unwanted outputs up to `n`; more than that is an error.
 fn fill_outputs(node: &mut Node, n: usize) -> Result<(), CompileError> {
     if node.outputs.len() > n {
-        return Err(error(format!(
-            "lists {} outputs, its graph makes {n}",
-            node.outputs.len()
-        )));
+        return Err(error(format!("lists {} outputs, its graph makes {n}", node.outputs.len())));
     }
     node.outputs.resize(n, String::new());
     Ok(())

@@ -12,13 +12,11 @@ use kiln_kernels::Dtype;
 
 use super::external::ExternalFiles;
 use super::function::Function;
-use super::model::{
-    Attribute, AttributeRef, Dim, Graph, Node, ONNX_DOMAIN, Tensor, TensorData, Type, ValueInfo,
-};
+use super::model::{Attribute, AttributeRef, Dim, Graph, Node, ONNX_DOMAIN, Tensor, TensorData, Type, ValueInfo};
 use super::opset::Opsets;
 use super::proto::{
-    AttributeProto, AttributeType, DimensionValue, FunctionProto, GraphProto, NodeProto,
-    SparseTensorProto, TensorProto, TensorShapeProto, TypeProto, TypeValue, ValueInfoProto,
+    AttributeProto, AttributeType, DimensionValue, FunctionProto, GraphProto, NodeProto, SparseTensorProto,
+    TensorProto, TensorShapeProto, TypeProto, TypeValue, ValueInfoProto,
 };
 use super::sparse::{DenseBudget, decode_sparse};
 use super::tensor::{decode_dtype, decode_tensor};
@@ -47,11 +45,7 @@ pub(super) fn error(message: impl Into<String>) -> CompileError {
 }
 
 impl Decoder {
-    fn keep<T>(
-        &mut self,
-        result: Result<T, CompileError>,
-        place: impl Fn(CompileError) -> CompileError,
-    ) -> Option<T> {
+    fn keep<T>(&mut self, result: Result<T, CompileError>, place: impl Fn(CompileError) -> CompileError) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(e) => {
@@ -64,10 +58,8 @@ impl Decoder {
     /// Decodes a graph and the graphs in it.
     pub(super) fn graph(&mut self, proto: GraphProto, opsets: &Opsets, place: Place) -> Graph {
         let initializers = self.initializers(proto.initializer, proto.sparse_initializer);
-        let constants: HashMap<&str, Option<Dtype>> = initializers
-            .iter()
-            .map(|(name, tensor)| (name.as_str(), tensor.as_ref().map(|t| t.dtype)))
-            .collect();
+        let constants: HashMap<&str, Option<Dtype>> =
+            initializers.iter().map(|(name, tensor)| (name.as_str(), tensor.as_ref().map(|t| t.dtype))).collect();
         let inputs = self.graph_inputs(proto.input, &constants, place);
         let outputs = proto.output.into_iter().map(value_hint).collect();
         let value_infos = proto.value_info.into_iter().map(value_hint).collect();
@@ -76,24 +68,10 @@ impl Decoder {
             nodes.push(self.node(node, opsets));
         }
         // A broken one keeps its name, so that its readers are not reported as well.
-        let broken = || Tensor {
-            dtype: Dtype::U8,
-            dims: vec![0],
-            data: TensorData::Bytes(Bytes::new()),
-        };
-        let initializers = initializers
-            .into_iter()
-            .map(|(name, tensor)| (name, tensor.unwrap_or_else(broken)))
-            .collect();
-        Graph {
-            name: proto.name,
-            doc: proto.doc_string,
-            inputs,
-            outputs,
-            value_infos,
-            initializers,
-            nodes,
-        }
+        let broken = || Tensor { dtype: Dtype::U8, dims: vec![0], data: TensorData::Bytes(Bytes::new()) };
+        let initializers =
+            initializers.into_iter().map(|(name, tensor)| (name, tensor.unwrap_or_else(broken))).collect();
+        Graph { name: proto.name, doc: proto.doc_string, inputs, outputs, value_infos, initializers, nodes }
     }
 
     fn initializers(
@@ -109,15 +87,9 @@ impl Decoder {
             out.push((name, tensor));
         }
         for mut tensor in sparse {
-            let name = tensor
-                .values
-                .as_mut()
-                .map(|values| std::mem::take(&mut values.name))
-                .unwrap_or_default();
+            let name = tensor.values.as_mut().map(|values| std::mem::take(&mut values.name)).unwrap_or_default();
             let decoded = decode_sparse(tensor, &mut self.files, &mut self.dense);
-            let tensor = self.keep(decoded, |e| {
-                e.at(format!("sparse initializer {}", Quoted(&name)))
-            });
+            let tensor = self.keep(decoded, |e| e.at(format!("sparse initializer {}", Quoted(&name))));
             out.push((name, tensor));
         }
         out
@@ -147,11 +119,7 @@ impl Decoder {
                     self.errors.push(at(error(message)));
                 }
                 (Some(_), _) => {}
-                (None, _) => inputs.push(ValueInfo {
-                    name: proto.name,
-                    ty,
-                    doc: proto.doc_string,
-                }),
+                (None, _) => inputs.push(ValueInfo { name: proto.name, ty, doc: proto.doc_string }),
             }
         }
         inputs
@@ -177,9 +145,7 @@ impl Decoder {
         }
         match opsets.version_of(&node.domain) {
             Some(version) => node.version = version,
-            None if self
-                .callable
-                .contains(&(node.domain.clone(), node.op_type.clone())) => {}
+            None if self.callable.contains(&(node.domain.clone(), node.op_type.clone())) => {}
             None => self.errors.extend(opsets.not_imported(&node.domain)),
         }
         let mut seen = HashSet::new();
@@ -188,21 +154,12 @@ impl Decoder {
             self.add_attribute(&mut node, attribute, is_new, opsets);
         }
         for e in &mut self.errors.0[before..] {
-            if e.node.is_none() {
-                e.node = Some(node.label().to_owned());
-                e.op = Some(node.op_type.clone());
-            }
+            e.place_at_node(node.label(), &node.op_type);
         }
         node
     }
 
-    fn add_attribute(
-        &mut self,
-        node: &mut Node,
-        mut proto: AttributeProto,
-        is_new: bool,
-        opsets: &Opsets,
-    ) {
+    fn add_attribute(&mut self, node: &mut Node, mut proto: AttributeProto, is_new: bool, opsets: &Opsets) {
         let name = std::mem::take(&mut proto.name);
         let before = self.errors.len();
         if name.is_empty() {
@@ -212,11 +169,7 @@ impl Decoder {
         }
         if !proto.ref_attr_name.is_empty() {
             let kind = attribute_type(proto.r#type).ok().flatten().map(kind_name);
-            node.attribute_refs.push(AttributeRef {
-                name: name.clone(),
-                refers_to: proto.ref_attr_name,
-                kind,
-            });
+            node.attribute_refs.push(AttributeRef { name: name.clone(), refers_to: proto.ref_attr_name, kind });
         } else if let Some(value) = self.attribute_value(proto, opsets) {
             node.attributes.insert(name.clone(), value);
         }
@@ -231,11 +184,7 @@ impl Decoder {
     }
 
     /// The value of an attribute; problems are recorded.
-    pub(super) fn attribute_value(
-        &mut self,
-        proto: AttributeProto,
-        opsets: &Opsets,
-    ) -> Option<Attribute> {
+    pub(super) fn attribute_value(&mut self, proto: AttributeProto, opsets: &Opsets) -> Option<Attribute> {
         let kind = match kind_of(&proto) {
             Ok(kind) => kind,
             Err(e) => {
@@ -258,38 +207,24 @@ impl Decoder {
                 let decoded = decode_sparse(sparse, &mut self.files, &mut self.dense);
                 Attribute::SparseTensor(self.keep(decoded, here)?)
             }
-            AttributeType::Graph => Attribute::Graph(Box::new(self.graph(
-                proto.g.unwrap_or_default(),
-                opsets,
-                Place::Nested,
-            ))),
-            AttributeType::TypeProto => {
-                Attribute::Type(self.keep(decode_type(&proto.tp.unwrap_or_default()), here)?)
+            AttributeType::Graph => {
+                Attribute::Graph(Box::new(self.graph(proto.g.unwrap_or_default(), opsets, Place::Nested)))
             }
+            AttributeType::TypeProto => Attribute::Type(self.keep(decode_type(&proto.tp.unwrap_or_default()), here)?),
             AttributeType::Floats => Attribute::Floats(proto.floats),
             AttributeType::Ints => Attribute::Ints(proto.ints),
             AttributeType::Strings => Attribute::Strings(proto.strings),
             AttributeType::Tensors => {
-                let decoded = proto
-                    .tensors
-                    .into_iter()
-                    .map(|t| decode_tensor(t, &mut self.files))
-                    .collect();
+                let decoded = proto.tensors.into_iter().map(|t| decode_tensor(t, &mut self.files)).collect();
                 Attribute::Tensors(self.keep(decoded, here)?)
             }
             AttributeType::SparseTensors => {
                 let sparse = proto.sparse_tensors.into_iter();
-                let decoded = sparse
-                    .map(|t| decode_sparse(t, &mut self.files, &mut self.dense))
-                    .collect();
+                let decoded = sparse.map(|t| decode_sparse(t, &mut self.files, &mut self.dense)).collect();
                 Attribute::SparseTensors(self.keep(decoded, here)?)
             }
             AttributeType::Graphs => Attribute::Graphs(
-                proto
-                    .graphs
-                    .into_iter()
-                    .map(|graph| self.graph(graph, opsets, Place::Nested))
-                    .collect(),
+                proto.graphs.into_iter().map(|graph| self.graph(graph, opsets, Place::Nested)).collect(),
             ),
             AttributeType::TypeProtos => {
                 let decoded = proto.type_protos.iter().map(decode_type).collect();
@@ -301,20 +236,10 @@ impl Decoder {
     /// Decodes a model-local function.
     pub(super) fn function(&mut self, proto: FunctionProto) -> Function {
         let before = self.errors.len();
-        let title = Function::title(
-            &normal_domain(proto.domain.clone()),
-            &proto.name,
-            &proto.overload,
-        );
+        let title = Function::title(&normal_domain(proto.domain.clone()), &proto.name, &proto.overload);
         let opsets = Opsets::decode(proto.opset_import, &mut self.errors);
-        if opsets.is_empty()
-            && proto
-                .node
-                .iter()
-                .any(|node| normal_domain(node.domain.clone()).is_empty())
-        {
-            self.errors
-                .push(error("opset_import is missing: no operator has a version"));
+        if opsets.is_empty() && proto.node.iter().any(|node| normal_domain(node.domain.clone()).is_empty()) {
+            self.errors.push(error("opset_import is missing: no operator has a version"));
         }
         if proto.name.is_empty() {
             self.errors.push(error("has no name"));
@@ -324,28 +249,18 @@ impl Decoder {
             let name = std::mem::take(&mut attribute.name);
             if let Some(value) = self.attribute_value(attribute, &opsets) {
                 if !value.graphs().is_empty() {
-                    self.errors
-                        .push(error("a graph cannot be a default value").at_attribute(&name));
+                    self.errors.push(error("a graph cannot be a default value").at_attribute(&name));
                 }
                 if defaults.insert(name.clone(), value).is_some() {
-                    self.errors
-                        .push(error("is given twice").at_attribute(&name));
+                    self.errors.push(error("is given twice").at_attribute(&name));
                 }
             }
         }
         let mut seen = HashSet::new();
-        for name in proto
-            .attribute
-            .iter()
-            .filter(|name| !seen.insert(name.as_str()))
-        {
+        for name in proto.attribute.iter().filter(|name| !seen.insert(name.as_str())) {
             self.errors.push(error("is given twice").at_attribute(name));
         }
-        let nodes = proto
-            .node
-            .into_iter()
-            .map(|node| self.node(node, &opsets))
-            .collect();
+        let nodes = proto.node.into_iter().map(|node| self.node(node, &opsets)).collect();
         for e in &mut self.errors.0[before..] {
             in_function(e, &title);
         }
@@ -368,28 +283,19 @@ pub(super) fn in_function(e: &mut CompileError, title: &str) {
     if e.node.is_none() && e.operand.is_none() {
         e.operand = Some(format!("function {}", Quoted(title)));
     } else {
-        e.message
-            .push_str(&format!(" (in function {})", Quoted(title)));
+        e.message.push_str(&format!(" (in function {})", Quoted(title)));
     }
 }
 
 /// ONNX's own domain has two spellings.
 pub(super) fn normal_domain(domain: String) -> String {
-    if domain == "ai.onnx" {
-        String::new()
-    } else {
-        domain
-    }
+    if domain == "ai.onnx" { String::new() } else { domain }
 }
 
 /// A type that is only a hint: what cannot be understood is left out.
 fn value_hint(proto: ValueInfoProto) -> ValueInfo {
     let ty = proto.r#type.as_ref().and_then(|ty| decode_type(ty).ok());
-    ValueInfo {
-        name: proto.name,
-        ty,
-        doc: proto.doc_string,
-    }
+    ValueInfo { name: proto.name, ty, doc: proto.doc_string }
 }
 
 /// Decodes a type.
@@ -400,19 +306,15 @@ pub(super) fn decode_type(proto: &TypeProto) -> Result<Type, CompileError> {
     };
     Ok(match &proto.value {
         None => return Err(error("has no type")),
-        Some(TypeValue::Tensor(tensor)) => Type::Tensor(
-            decode_dtype(tensor.elem_type)?,
-            decode_shape(tensor.shape.as_ref())?,
-        ),
-        Some(TypeValue::SparseTensor(tensor)) => Type::SparseTensor(
-            decode_dtype(tensor.elem_type)?,
-            decode_shape(tensor.shape.as_ref())?,
-        ),
+        Some(TypeValue::Tensor(tensor)) => {
+            Type::Tensor(decode_dtype(tensor.elem_type)?, decode_shape(tensor.shape.as_ref())?)
+        }
+        Some(TypeValue::SparseTensor(tensor)) => {
+            Type::SparseTensor(decode_dtype(tensor.elem_type)?, decode_shape(tensor.shape.as_ref())?)
+        }
         Some(TypeValue::Sequence(sequence)) => Type::Sequence(element(&sequence.elem_type)?),
         Some(TypeValue::Optional(optional)) => Type::Optional(element(&optional.elem_type)?),
-        Some(TypeValue::Map(map)) => {
-            Type::Map(decode_dtype(map.key_type)?, element(&map.value_type)?)
-        }
+        Some(TypeValue::Map(map)) => Type::Map(decode_dtype(map.key_type)?, element(&map.value_type)?),
         Some(TypeValue::Opaque(opaque)) => Type::Opaque(opaque.domain.clone(), opaque.name.clone()),
     })
 }
@@ -438,9 +340,7 @@ fn attribute_type(number: i32) -> Result<Option<AttributeType>, CompileError> {
     match AttributeType::try_from(number) {
         Ok(AttributeType::Undefined) => Ok(None),
         Ok(kind) => Ok(Some(kind)),
-        Err(_) => Err(error(format!(
-            "attribute type {number} is not one ONNX defines"
-        ))),
+        Err(_) => Err(error(format!("attribute type {number} is not one ONNX defines"))),
     }
 }
 
@@ -460,10 +360,7 @@ fn kind_of(proto: &AttributeProto) -> Result<AttributeType, CompileError> {
         (!proto.strings.is_empty(), AttributeType::Strings),
         (!proto.tensors.is_empty(), AttributeType::Tensors),
         (!proto.graphs.is_empty(), AttributeType::Graphs),
-        (
-            !proto.sparse_tensors.is_empty(),
-            AttributeType::SparseTensors,
-        ),
+        (!proto.sparse_tensors.is_empty(), AttributeType::SparseTensors),
         (!proto.type_protos.is_empty(), AttributeType::TypeProtos),
     ]
     .into_iter()
@@ -473,16 +370,12 @@ fn kind_of(proto: &AttributeProto) -> Result<AttributeType, CompileError> {
         (None, [kind]) => Ok(*kind),
         (None, []) => Err(error("has neither a type nor a value")),
         (None, _) => Err(error("has no type and more than one value")),
-        (Some(kind), []) if is_message(kind) => {
-            Err(error(format!("is a {} without a value", kind_name(kind))))
-        }
+        (Some(kind), []) if is_message(kind) => Err(error(format!("is a {} without a value", kind_name(kind)))),
         (Some(kind), []) => Ok(kind),
         (Some(kind), set) if set.contains(&kind) => Ok(kind),
-        (Some(kind), set) => Err(error(format!(
-            "is declared {}, but its value is {}",
-            kind_name(kind),
-            kind_name(set[0])
-        ))),
+        (Some(kind), set) => {
+            Err(error(format!("is declared {}, but its value is {}", kind_name(kind), kind_name(set[0]))))
+        }
     }
 }
 
@@ -490,10 +383,7 @@ fn kind_of(proto: &AttributeProto) -> Result<AttributeType, CompileError> {
 fn is_message(kind: AttributeType) -> bool {
     matches!(
         kind,
-        AttributeType::Tensor
-            | AttributeType::Graph
-            | AttributeType::SparseTensor
-            | AttributeType::TypeProto
+        AttributeType::Tensor | AttributeType::Graph | AttributeType::SparseTensor | AttributeType::TypeProto
     )
 }
 

@@ -42,27 +42,16 @@ impl ExternalFiles {
     /// External data relative to `folder`; without one, external data is an error.
     pub(super) fn new(folder: Option<&Path>) -> Self {
         let folder = folder.map(|folder| {
-            let folder = if folder.as_os_str().is_empty() {
-                Path::new(".")
-            } else {
-                folder
-            };
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
             (folder.to_owned(), folder.canonicalize())
         });
-        ExternalFiles {
-            folder,
-            locations: BTreeMap::new(),
-            files: HashMap::new(),
-        }
+        ExternalFiles { folder, locations: BTreeMap::new(), files: HashMap::new() }
     }
 
     /// The files used, each the model's folder and the location in it; in order of location.
     pub(super) fn into_paths(self) -> Vec<PathBuf> {
         let folder = self.folder.map(|(folder, _)| folder).unwrap_or_default();
-        self.locations
-            .into_keys()
-            .map(|location| folder.join(location))
-            .collect()
+        self.locations.into_keys().map(|location| folder.join(location)).collect()
     }
 
     /// Reads a tensor of `wanted_bytes` from where `entries` say.
@@ -73,15 +62,10 @@ impl ExternalFiles {
     ) -> Result<Bytes, CompileError> {
         let range = Range::parse(entries)?;
         if let Some(length) = range.length.filter(|length| *length != wanted_bytes as u64) {
-            return Err(error(format!(
-                "external data: length is {length}, the tensor has {wanted_bytes} bytes"
-            )));
+            return Err(error(format!("external data: length is {length}, the tensor has {wanted_bytes} bytes")));
         }
         let (path, file) = self.find(range.location)?;
-        let fits = range
-            .offset
-            .checked_add(wanted_bytes as u64)
-            .is_some_and(|end| end <= file.len_bytes);
+        let fits = range.offset.checked_add(wanted_bytes as u64).is_some_and(|end| end <= file.len_bytes);
         if !fits {
             return Err(error(format!(
                 "external data: {wanted_bytes} bytes at offset {} are not all in {}, which has {}",
@@ -91,52 +75,30 @@ impl ExternalFiles {
             )));
         }
         file.read(path, range.offset, wanted_bytes)
-            .map_err(|message| {
-                error(format!(
-                    "external data: {}: {message}",
-                    Quoted(range.location)
-                ))
-            })
+            .map_err(|message| error(format!("external data: {}: {message}", Quoted(range.location))))
     }
 
     /// The file at `location`, checked once.
     fn find(&mut self, location: &str) -> Result<(&Path, &mut ExternalFile), CompileError> {
         if !self.locations.contains_key(location) {
             let (path, len_bytes) = self.check(location)?;
-            let file = ExternalFile {
-                len_bytes,
-                read_bytes: 0,
-                ranges: HashMap::new(),
-            };
+            let file = ExternalFile { len_bytes, read_bytes: 0, ranges: HashMap::new() };
             self.files.entry(path.clone()).or_insert(file);
             self.locations.insert(location.to_owned(), path);
         }
         let path = &self.locations[location];
-        Ok((
-            path,
-            self.files
-                .get_mut(path)
-                .expect("invariant: every location's file is known"),
-        ))
+        Ok((path, self.files.get_mut(path).expect("invariant: every location's file is known")))
     }
 
     /// The path with links resolved, and the length, of a location that keeps the rules.
     fn check(&self, location: &str) -> Result<(PathBuf, u64), CompileError> {
-        let fault = |why: String| {
-            error(format!(
-                "external data: location {} {why}",
-                Quoted(location)
-            ))
-        };
+        let fault = |why: String| error(format!("external data: location {} {why}", Quoted(location)));
         check_location(location).map_err(|why| fault(why.to_owned()))?;
         let Some((folder, real_folder)) = &self.folder else {
-            return Err(fault(
-                "needs the model's folder, and this model was given as bytes alone".to_owned(),
-            ));
+            return Err(fault("needs the model's folder, and this model was given as bytes alone".to_owned()));
         };
-        let real_folder = real_folder
-            .as_ref()
-            .map_err(|io| fault(format!("cannot be read: the model's folder: {io}")))?;
+        let real_folder =
+            real_folder.as_ref().map_err(|io| fault(format!("cannot be read: the model's folder: {io}")))?;
         let unreadable = |io: std::io::Error| fault(format!("cannot be read: {io}"));
         let real = folder.join(location).canonicalize().map_err(unreadable)?;
         if !real.starts_with(real_folder) {
@@ -157,23 +119,15 @@ impl ExternalFile {
             return Ok(bytes.clone());
         }
         self.read_bytes = self.read_bytes.saturating_add(len_bytes as u64);
-        let allowed = self
-            .len_bytes
-            .saturating_mul(MAX_READS_OF_A_BYTE)
-            .saturating_add(READS_ALWAYS_ALLOWED_BYTES);
+        let allowed = self.len_bytes.saturating_mul(MAX_READS_OF_A_BYTE).saturating_add(READS_ALWAYS_ALLOWED_BYTES);
         if self.read_bytes > allowed {
             return Err("the tensors in it overlap too much".to_owned());
         }
         let mut bytes = Vec::new();
-        bytes
-            .try_reserve_exact(len_bytes)
-            .map_err(|_| format!("no memory for {len_bytes} bytes"))?;
+        bytes.try_reserve_exact(len_bytes).map_err(|_| format!("no memory for {len_bytes} bytes"))?;
         let mut file = File::open(path).map_err(|io| io.to_string())?;
-        file.seek(SeekFrom::Start(offset))
-            .map_err(|io| io.to_string())?;
-        file.take(len_bytes as u64)
-            .read_to_end(&mut bytes)
-            .map_err(|io| io.to_string())?;
+        file.seek(SeekFrom::Start(offset)).map_err(|io| io.to_string())?;
+        file.take(len_bytes as u64).read_to_end(&mut bytes).map_err(|io| io.to_string())?;
         if bytes.len() != len_bytes {
             return Err("became shorter while it was read".to_owned());
         }
@@ -196,29 +150,15 @@ impl<'a> Range<'a> {
         if location.is_empty() {
             return Err(error("external data: has no location"));
         }
-        let offset = find(entries, "offset")?
-            .map(|text| decimal("offset", text))
-            .transpose()?;
-        let length = find(entries, "length")?
-            .map(|text| decimal("length", text))
-            .transpose()?;
-        Ok(Range {
-            location,
-            offset: offset.unwrap_or(0),
-            length,
-        })
+        let offset = find(entries, "offset")?.map(|text| decimal("offset", text)).transpose()?;
+        let length = find(entries, "length")?.map(|text| decimal("length", text)).transpose()?;
+        Ok(Range { location, offset: offset.unwrap_or(0), length })
     }
 }
 
 /// The value of `key`; given twice is an error.
-fn find<'a>(
-    entries: &'a [StringStringEntryProto],
-    key: &str,
-) -> Result<Option<&'a str>, CompileError> {
-    let mut values = entries
-        .iter()
-        .filter(|entry| entry.key == key)
-        .map(|entry| entry.value.as_str());
+fn find<'a>(entries: &'a [StringStringEntryProto], key: &str) -> Result<Option<&'a str>, CompileError> {
+    let mut values = entries.iter().filter(|entry| entry.key == key).map(|entry| entry.value.as_str());
     let value = values.next();
     if values.next().is_some() {
         return Err(error(format!("external data: {key} is given twice")));
@@ -228,26 +168,20 @@ fn find<'a>(
 
 fn decimal(key: &str, text: &str) -> Result<u64, CompileError> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| text.parse().ok()).flatten().ok_or_else(|| {
-        error(format!(
-            "external data: {key} {} is not a number of bytes",
-            Quoted(text)
-        ))
-    })
+    digits
+        .then(|| text.parse().ok())
+        .flatten()
+        .ok_or_else(|| error(format!("external data: {key} {} is not a number of bytes", Quoted(text))))
 }
 
 /// The rules that a location breaks by its text alone.
 fn check_location(location: &str) -> Result<(), &'static str> {
     let is_separator = |c: char| c == '/' || c == '\\';
-    let has_drive =
-        location.as_bytes().get(1) == Some(&b':') && location.as_bytes()[0].is_ascii_alphabetic();
+    let has_drive = location.as_bytes().get(1) == Some(&b':') && location.as_bytes()[0].is_ascii_alphabetic();
     if location.starts_with(is_separator) || Path::new(location).is_absolute() || has_drive {
         return Err("is an absolute path");
     }
-    if location
-        .split(is_separator)
-        .any(|component| component == "..")
-    {
+    if location.split(is_separator).any(|component| component == "..") {
         return Err("leaves the model's folder with \"..\"");
     }
     if location.contains('\0') {
@@ -284,11 +218,7 @@ mod tests {
             ("c:weights.bin", false),
             ("a\0b", false),
         ] {
-            assert_eq!(
-                check_location(location).is_ok(),
-                keeps_the_rules,
-                "{location:?}"
-            );
+            assert_eq!(check_location(location).is_ok(), keeps_the_rules, "{location:?}");
         }
     }
 

@@ -62,15 +62,9 @@ impl Functions {
     pub(super) fn check(mut functions: Vec<Function>, errors: &mut CompileErrors) -> Self {
         let mut by_key = HashMap::new();
         for (i, function) in functions.iter_mut().enumerate() {
-            let key = (
-                function.domain.clone(),
-                function.name.clone(),
-                function.overload.clone(),
-            );
+            let key = (function.domain.clone(), function.name.clone(), function.overload.clone());
             if by_key.insert(key, i).is_some() {
-                errors.push(
-                    error("is defined twice").at(format!("function {}", Quoted(&function.title))),
-                );
+                errors.push(error("is defined twice").at(format!("function {}", Quoted(&function.title))));
             }
             check_body(function, errors);
         }
@@ -84,13 +78,7 @@ impl Functions {
         if self.by_key.is_empty() {
             return None;
         }
-        self.by_key
-            .get(&(
-                node.domain.clone(),
-                node.op_type.clone(),
-                node.overload.clone(),
-            ))
-            .copied()
+        self.by_key.get(&(node.domain.clone(), node.op_type.clone(), node.overload.clone())).copied()
     }
 
     fn callees(&self, function_idx: usize) -> Vec<usize> {
@@ -150,11 +138,8 @@ impl Functions {
     fn ring_error(&self, ring: impl Iterator<Item = usize> + Clone) -> CompileError {
         const SHOWN: usize = 10;
         let n = ring.clone().count();
-        let mut titles: Vec<String> = ring
-            .clone()
-            .take(SHOWN)
-            .map(|i| Quoted(&self.functions[i].title).to_string())
-            .collect();
+        let mut titles: Vec<String> =
+            ring.clone().take(SHOWN).map(|i| Quoted(&self.functions[i].title).to_string()).collect();
         if n > SHOWN {
             titles.push(format!("… ({n} functions)"));
         }
@@ -170,15 +155,8 @@ impl Functions {
         }
         let mut taken = HashSet::new();
         collect_names(graph, &mut taken);
-        let mut inliner = Inliner {
-            functions: self,
-            onnx_version,
-            taken,
-            n_suffixes: 0,
-            n_nodes: 0,
-            n_bytes: 0,
-            errors,
-        };
+        let mut inliner =
+            Inliner { functions: self, onnx_version, taken, n_suffixes: 0, n_nodes: 0, n_bytes: 0, errors };
         if let Err(e) = inliner.graph(graph, 0) {
             inliner.errors.push(e);
         }
@@ -187,11 +165,7 @@ impl Functions {
 
 /// A body is a graph whose inputs and outputs have no types: the same rules hold.
 fn check_body(function: &mut Function, errors: &mut CompileErrors) {
-    let value = |name: &String| ValueInfo {
-        name: name.clone(),
-        ty: None,
-        doc: String::new(),
-    };
+    let value = |name: &String| ValueInfo { name: name.clone(), ty: None, doc: String::new() };
     let mut body = Graph {
         inputs: function.inputs.iter().map(value).collect(),
         outputs: function.outputs.iter().map(value).collect(),
@@ -265,10 +239,7 @@ impl Inliner<'_> {
     /// An `Err` ends the inlining; other problems are recorded.
     fn graph(&mut self, graph: &mut Graph, depth: usize) -> Result<(), CompileError> {
         if depth >= Self::MAX_DEPTH {
-            return Err(error(format!(
-                "functions and graphs nest more than {} deep",
-                Self::MAX_DEPTH
-            )));
+            return Err(error(format!("functions and graphs nest more than {} deep", Self::MAX_DEPTH)));
         }
         let nodes = std::mem::take(&mut graph.nodes);
         graph.nodes.reserve(nodes.len());
@@ -278,12 +249,7 @@ impl Inliner<'_> {
         Ok(())
     }
 
-    fn node(
-        &mut self,
-        mut node: Node,
-        out: &mut Vec<Node>,
-        depth: usize,
-    ) -> Result<(), CompileError> {
+    fn node(&mut self, mut node: Node, out: &mut Vec<Node>, depth: usize) -> Result<(), CompileError> {
         for (_, inner) in node.subgraphs_mut() {
             self.graph(inner, depth + 1)?;
         }
@@ -291,28 +257,16 @@ impl Inliner<'_> {
             None => out.push(node),
             Some(callee) => {
                 let functions = self.functions;
-                let call = Call {
-                    node: &node,
-                    function: &functions.functions[callee],
-                };
-                self.call(&call, out, depth)
-                    .map_err(|e| e.at_node(node.label(), &node.op_type))?;
+                let call = Call { node: &node, function: &functions.functions[callee] };
+                self.call(&call, out, depth).map_err(|e| e.at_node(node.label(), &node.op_type))?;
             }
         }
         Ok(())
     }
 
-    fn call(
-        &mut self,
-        call: &Call<'_>,
-        out: &mut Vec<Node>,
-        depth: usize,
-    ) -> Result<(), CompileError> {
+    fn call(&mut self, call: &Call<'_>, out: &mut Vec<Node>, depth: usize) -> Result<(), CompileError> {
         if depth >= Self::MAX_DEPTH {
-            return Err(error(format!(
-                "functions call each other more than {} deep",
-                Self::MAX_DEPTH
-            )));
+            return Err(error(format!("functions call each other more than {} deep", Self::MAX_DEPTH)));
         }
         let (node, function) = (call.node, call.function);
         for (what, given, formal) in [
@@ -320,12 +274,8 @@ impl Inliner<'_> {
             ("outputs", node.outputs.len(), function.outputs.len()),
         ] {
             if given > formal {
-                let message = format!(
-                    "function {} has {formal} {what}, the call {given}",
-                    Quoted(&function.title)
-                );
-                self.errors
-                    .push(error(message).at_node(node.label(), &node.op_type));
+                let message = format!("function {} has {formal} {what}, the call {given}", Quoted(&function.title));
+                self.errors.push(error(message).at_node(node.label(), &node.op_type));
                 return Ok(());
             }
         }
@@ -358,25 +308,15 @@ impl Inliner<'_> {
         let (node, function) = (call.node, call.function);
         let mut names = HashMap::new();
         for (i, formal) in function.inputs.iter().enumerate() {
-            names.insert(
-                formal.clone(),
-                node.inputs.get(i).cloned().unwrap_or_default(),
-            );
+            names.insert(formal.clone(), node.inputs.get(i).cloned().unwrap_or_default());
         }
         let mut copies = Vec::new();
         for (i, formal) in function.outputs.iter().enumerate() {
             let actual = node.outputs.get(i).filter(|name| !name.is_empty());
             match (names.get(formal), actual) {
                 (Some(from), Some(_)) if from.is_empty() => {
-                    let message = format!(
-                        "is an input of function {} that is absent here",
-                        Quoted(&function.title)
-                    );
-                    self.errors.push(
-                        error(message)
-                            .at_output(i)
-                            .at_node(node.label(), &node.op_type),
-                    );
+                    let message = format!("is an input of function {} that is absent here", Quoted(&function.title));
+                    self.errors.push(error(message).at_output(i).at_node(node.label(), &node.op_type));
                 }
                 (Some(from), Some(to)) => copies.push((from.clone(), to.clone())),
                 (Some(_), None) => {}
@@ -411,18 +351,8 @@ impl Inliner<'_> {
         fresh
     }
 
-    fn rename_node(
-        &mut self,
-        node: &mut Node,
-        renames: &Renames<'_>,
-        call: &Call<'_>,
-    ) -> Result<(), CompileError> {
-        for name in node
-            .inputs
-            .iter_mut()
-            .chain(&mut node.outputs)
-            .filter(|name| !name.is_empty())
-        {
+    fn rename_node(&mut self, node: &mut Node, renames: &Renames<'_>, call: &Call<'_>) -> Result<(), CompileError> {
+        for name in node.inputs.iter_mut().chain(&mut node.outputs).filter(|name| !name.is_empty()) {
             renames.apply(name);
         }
         for (_, inner) in node.subgraphs_mut() {
@@ -433,21 +363,13 @@ impl Inliner<'_> {
         }
         for reference in std::mem::take(&mut node.attribute_refs) {
             let given = call.node.attributes.get(&reference.refers_to);
-            let Some(value) = given.or_else(|| call.function.defaults.get(&reference.refers_to))
-            else {
+            let Some(value) = given.or_else(|| call.function.defaults.get(&reference.refers_to)) else {
                 continue;
             };
             if let Some(kind) = reference.kind.filter(|kind| *kind != value.kind()) {
-                let message = format!(
-                    "refers to {}, which is {}, want {kind}",
-                    Quoted(&reference.refers_to),
-                    value.kind()
-                );
-                self.errors.push(
-                    error(message)
-                        .at_attribute(&reference.name)
-                        .at_node(node.label(), &node.op_type),
-                );
+                let message =
+                    format!("refers to {}, which is {}, want {kind}", Quoted(&reference.refers_to), value.kind());
+                self.errors.push(error(message).at_attribute(&reference.name).at_node(node.label(), &node.op_type));
             }
             self.charge(attribute_cost(value))?;
             node.attributes.insert(reference.name, value.clone());
@@ -455,36 +377,19 @@ impl Inliner<'_> {
         Ok(())
     }
 
-    fn rename_graph(
-        &mut self,
-        graph: &mut Graph,
-        outer: &Renames<'_>,
-        call: &Call<'_>,
-    ) -> Result<(), CompileError> {
-        let mut renames = Renames {
-            names: HashMap::new(),
-            outer: Some(outer),
-        };
+    fn rename_graph(&mut self, graph: &mut Graph, outer: &Renames<'_>, call: &Call<'_>) -> Result<(), CompileError> {
+        let mut renames = Renames { names: HashMap::new(), outer: Some(outer) };
         let inputs = graph.inputs.iter_mut().map(|input| &mut input.name);
         let constants = graph.initializers.iter_mut().map(|(name, _)| name);
         for name in inputs.chain(constants) {
             let fresh = self.fresh(call, name);
-            renames
-                .names
-                .insert(std::mem::replace(name, fresh.clone()), fresh);
+            renames.names.insert(std::mem::replace(name, fresh.clone()), fresh);
         }
-        for made in graph
-            .nodes
-            .iter()
-            .flat_map(|node| &node.outputs)
-            .filter(|name| !name.is_empty())
-        {
+        for made in graph.nodes.iter().flat_map(|node| &node.outputs).filter(|name| !name.is_empty()) {
             let fresh = self.fresh(call, made);
             renames.names.insert(made.clone(), fresh);
         }
-        graph
-            .value_infos
-            .retain(|value| renames.names.contains_key(&value.name));
+        graph.value_infos.retain(|value| renames.names.contains_key(&value.name));
         for value in graph.outputs.iter_mut().chain(&mut graph.value_infos) {
             renames.apply(&mut value.name);
         }
@@ -511,21 +416,12 @@ impl Inliner<'_> {
 
 /// Nodes and roughly the bytes of a node and of the graphs in it. (A tensor's bytes are shared.)
 fn node_cost(node: &Node) -> (usize, usize) {
-    let names = node
-        .inputs
-        .iter()
-        .chain(&node.outputs)
-        .chain([&node.name, &node.doc]);
-    let own = size_of::<Node>()
-        + names
-            .map(|name| size_of::<String>() + name.len())
-            .sum::<usize>();
-    node.attributes
-        .iter()
-        .fold((1, own), |(n_nodes, n_bytes), (name, value)| {
-            let (inner_nodes, inner_bytes) = attribute_cost(value);
-            (n_nodes + inner_nodes, n_bytes + name.len() + inner_bytes)
-        })
+    let names = node.inputs.iter().chain(&node.outputs).chain([&node.name, &node.doc]);
+    let own = size_of::<Node>() + names.map(|name| size_of::<String>() + name.len()).sum::<usize>();
+    node.attributes.iter().fold((1, own), |(n_nodes, n_bytes), (name, value)| {
+        let (inner_nodes, inner_bytes) = attribute_cost(value);
+        (n_nodes + inner_nodes, n_bytes + name.len() + inner_bytes)
+    })
 }
 
 fn attribute_cost(value: &Attribute) -> (usize, usize) {
@@ -540,21 +436,11 @@ fn attribute_cost(value: &Attribute) -> (usize, usize) {
         Attribute::Types(values) => values.len() * ITEM_BYTES,
         _ => 0,
     };
-    value
-        .graphs()
-        .iter()
-        .fold((0, own + list), |(n_nodes, n_bytes), graph| {
-            let values = graph.inputs.len()
-                + graph.outputs.len()
-                + graph.value_infos.len()
-                + graph.initializers.len();
-            let here = (n_nodes, n_bytes + size_of::<Graph>() + values * ITEM_BYTES);
-            graph
-                .nodes
-                .iter()
-                .map(node_cost)
-                .fold(here, |sum, cost| (sum.0 + cost.0, sum.1 + cost.1))
-        })
+    value.graphs().iter().fold((0, own + list), |(n_nodes, n_bytes), graph| {
+        let values = graph.inputs.len() + graph.outputs.len() + graph.value_infos.len() + graph.initializers.len();
+        let here = (n_nodes, n_bytes + size_of::<Graph>() + values * ITEM_BYTES);
+        graph.nodes.iter().map(node_cost).fold(here, |sum, cost| (sum.0 + cost.0, sum.1 + cost.1))
+    })
 }
 
 /// The start of a long label: nested calls add one each.
@@ -567,15 +453,8 @@ fn short(label: &str) -> &str {
 pub(super) fn check_no_references(graph: &Graph, errors: &mut CompileErrors) {
     for node in &graph.nodes {
         for reference in &node.attribute_refs {
-            let message = format!(
-                "refers to {}, but stands in no function",
-                Quoted(&reference.refers_to)
-            );
-            errors.push(
-                error(message)
-                    .at_attribute(&reference.name)
-                    .at_node(node.label(), &node.op_type),
-            );
+            let message = format!("refers to {}, but stands in no function", Quoted(&reference.refers_to));
+            errors.push(error(message).at_attribute(&reference.name).at_node(node.label(), &node.op_type));
         }
         for (_, inner) in node.subgraphs() {
             check_no_references(inner, errors);

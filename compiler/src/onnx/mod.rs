@@ -60,9 +60,8 @@ pub struct Decoded {
 /// Reads and decodes a model file; external data lies beside it.
 pub fn read(path: impl AsRef<Path>) -> Result<Decoded, CompileErrors> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(|io| {
-        CompileError::new(Stage::Read, format!("cannot read {}: {io}", path.display()))
-    })?;
+    let bytes = std::fs::read(path)
+        .map_err(|io| CompileError::new(Stage::Read, format!("cannot read {}: {io}", path.display())))?;
     decode(Bytes::from(bytes), path.parent())
 }
 
@@ -73,21 +72,13 @@ pub fn decode(source: impl Into<Bytes>, folder: Option<&Path>) -> Result<Decoded
     let mut decoder = Decoder {
         files: ExternalFiles::new(folder),
         dense: DenseBudget::for_file(source.len()),
-        callable: proto
-            .functions
-            .iter()
-            .map(|f| (normal_domain(f.domain.clone()), f.name.clone()))
-            .collect(),
+        callable: proto.functions.iter().map(|f| (normal_domain(f.domain.clone()), f.name.clone())).collect(),
         errors: CompileErrors::default(),
     };
     let model = decode_model(proto, &mut decoder);
     let Decoder { files, errors, .. } = decoder;
     match model {
-        Some(model) => errors.or_ok(Decoded {
-            model,
-            source,
-            external_files: files.into_paths(),
-        }),
+        Some(model) => errors.or_ok(Decoded { model, source, external_files: files.into_paths() }),
         None => Err(errors),
     }
 }
@@ -107,26 +98,18 @@ fn parse(source: &Bytes) -> Result<ModelProto, CompileError> {
 
 /// prost's message without its own introduction.
 fn decode_fault(e: &prost::DecodeError) -> String {
-    e.to_string().replace(
-        "failed to decode Protobuf message: ",
-        "malformed protobuf: ",
-    )
+    e.to_string().replace("failed to decode Protobuf message: ", "malformed protobuf: ")
 }
 
 fn decode_model(proto: ModelProto, decoder: &mut Decoder) -> Option<Model> {
     if !IR_VERSIONS.contains(&proto.ir_version) {
         let (low, high) = (IR_VERSIONS.start(), IR_VERSIONS.end());
-        let message = format!(
-            "IR version {} is outside of {low} to {high}",
-            proto.ir_version
-        );
+        let message = format!("IR version {} is outside of {low} to {high}", proto.ir_version);
         decoder.errors.push(error(message).at("ir_version"));
     }
     let opsets = Opsets::decode(proto.opset_import, &mut decoder.errors);
     if opsets.is_empty() {
-        decoder
-            .errors
-            .push(error("is missing: no operator has a version").at("opset_import"));
+        decoder.errors.push(error("is missing: no operator has a version").at("opset_import"));
     }
     let Some(graph) = proto.graph else {
         decoder.errors.push(error("the model has no graph"));
@@ -136,11 +119,7 @@ fn decode_model(proto: ModelProto, decoder: &mut Decoder) -> Option<Model> {
     let mut graph = decoder.graph(graph, &opsets, Place::Main);
     check_no_references(&graph, &mut decoder.errors);
     let before_functions = decoder.errors.len();
-    let functions = proto
-        .functions
-        .into_iter()
-        .map(|function| decoder.function(function))
-        .collect();
+    let functions = proto.functions.into_iter().map(|function| decoder.function(function)).collect();
     let functions = Functions::check(functions, &mut decoder.errors);
     if decoder.errors.len() == before_functions {
         functions.inline(&mut graph, onnx_version, &mut decoder.errors);
@@ -154,11 +133,7 @@ fn decode_model(proto: ModelProto, decoder: &mut Decoder) -> Option<Model> {
         domain: proto.domain,
         model_version: proto.model_version,
         doc: proto.doc_string,
-        metadata: proto
-            .metadata_props
-            .into_iter()
-            .map(|entry| (entry.key, entry.value))
-            .collect(),
+        metadata: proto.metadata_props.into_iter().map(|entry| (entry.key, entry.value)).collect(),
         graph,
     })
 }

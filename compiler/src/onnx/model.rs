@@ -106,11 +106,7 @@ impl fmt::Display for Type {
     }
 }
 
-fn write_tensor_type(
-    f: &mut fmt::Formatter<'_>,
-    dtype: Dtype,
-    dims: &Option<Vec<Dim>>,
-) -> fmt::Result {
+fn write_tensor_type(f: &mut fmt::Formatter<'_>, dtype: Dtype, dims: &Option<Vec<Dim>>) -> fmt::Result {
     write!(f, "{dtype}")?;
     let Some(dims) = dims else {
         return f.write_str("[..]");
@@ -175,38 +171,26 @@ impl Node {
         if !self.name.is_empty() {
             return &self.name;
         }
-        self.outputs
-            .iter()
-            .find(|name| !name.is_empty())
-            .unwrap_or(&self.op_type)
+        self.outputs.iter().find(|name| !name.is_empty()).unwrap_or(&self.op_type)
     }
 
     /// Name of operand `input_idx`, if it is given.
     pub fn input(&self, input_idx: usize) -> Option<&str> {
-        self.inputs
-            .get(input_idx)
-            .map(String::as_str)
-            .filter(|name| !name.is_empty())
+        self.inputs.get(input_idx).map(String::as_str).filter(|name| !name.is_empty())
     }
 
     /// The graphs among the attributes, each with its attribute's name.
     pub fn subgraphs(&self) -> impl Iterator<Item = (&str, &Graph)> {
-        self.attributes.iter().flat_map(|(name, attribute)| {
-            attribute
-                .graphs()
-                .iter()
-                .map(move |graph| (name.as_str(), graph))
-        })
+        self.attributes
+            .iter()
+            .flat_map(|(name, attribute)| attribute.graphs().iter().map(move |graph| (name.as_str(), graph)))
     }
 
     /// The same, to change.
     pub(super) fn subgraphs_mut(&mut self) -> impl Iterator<Item = (&str, &mut Graph)> {
-        self.attributes.iter_mut().flat_map(|(name, attribute)| {
-            attribute
-                .graphs_mut()
-                .iter_mut()
-                .map(move |graph| (name.as_str(), graph))
-        })
+        self.attributes
+            .iter_mut()
+            .flat_map(|(name, attribute)| attribute.graphs_mut().iter_mut().map(move |graph| (name.as_str(), graph)))
     }
 }
 
@@ -321,22 +305,8 @@ impl Tensor {
     pub fn to_i64s(&self) -> Option<Vec<i64>> {
         let bytes = self.bytes()?;
         match self.dtype {
-            Dtype::I64 => Some(
-                bytes
-                    .as_chunks::<8>()
-                    .0
-                    .iter()
-                    .map(|b| i64::from_le_bytes(*b))
-                    .collect(),
-            ),
-            Dtype::I32 => Some(
-                bytes
-                    .as_chunks::<4>()
-                    .0
-                    .iter()
-                    .map(|b| i64::from(i32::from_le_bytes(*b)))
-                    .collect(),
-            ),
+            Dtype::I64 => Some(bytes.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect()),
+            Dtype::I32 => Some(bytes.as_chunks::<4>().0.iter().map(|b| i64::from(i32::from_le_bytes(*b))).collect()),
             _ => None,
         }
     }

@@ -37,10 +37,7 @@ impl Opsets {
             let version = versions.entry(domain).or_insert(import.version);
             *version = import.version.max(*version);
         }
-        Opsets {
-            versions,
-            reported: RefCell::default(),
-        }
+        Opsets { versions, reported: RefCell::default() }
     }
 
     /// Nothing is imported at all.
@@ -60,15 +57,8 @@ impl Opsets {
         if self.is_empty() || !self.reported.borrow_mut().insert(domain.to_owned()) {
             return None;
         }
-        let shown = if domain == ONNX_DOMAIN {
-            "ai.onnx"
-        } else {
-            domain
-        };
-        Some(error(format!(
-            "operator domain {} is not in opset_import",
-            Quoted(shown)
-        )))
+        let shown = if domain == ONNX_DOMAIN { "ai.onnx" } else { domain };
+        Some(error(format!("operator domain {} is not in opset_import", Quoted(shown))))
     }
 
     /// Domain → version.
@@ -80,22 +70,13 @@ impl Opsets {
 fn check_version(domain: &str, version: i64) -> Result<(), CompileError> {
     let place = |e: CompileError| e.at("opset_import");
     if domain == ONNX_DOMAIN && version > MAX_ONNX_OPSET {
-        let message = format!(
-            "opset {version} is newer than {MAX_ONNX_OPSET}, the newest that is understood"
-        );
+        let message = format!("opset {version} is newer than {MAX_ONNX_OPSET}, the newest that is understood");
         return Err(place(error(message)));
     }
     let lowest = i64::from(domain == ONNX_DOMAIN);
     if version < lowest {
-        let shown = if domain == ONNX_DOMAIN {
-            "ai.onnx"
-        } else {
-            domain
-        };
-        return Err(place(error(format!(
-            "version {version} of {} is not one there is",
-            Quoted(shown)
-        ))));
+        let shown = if domain == ONNX_DOMAIN { "ai.onnx" } else { domain };
+        return Err(place(error(format!("version {version} of {} is not one there is", Quoted(shown)))));
     }
     Ok(())
 }

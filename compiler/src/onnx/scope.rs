@@ -44,11 +44,7 @@ impl Scope<'_> {
 }
 
 /// Returns the names of outer graphs that the graph reads.
-fn order_in(
-    graph: &mut Graph,
-    outer: Option<&Scope<'_>>,
-    errors: &mut CompileErrors,
-) -> BTreeSet<String> {
+fn order_in(graph: &mut Graph, outer: Option<&Scope<'_>>, errors: &mut CompileErrors) -> BTreeSet<String> {
     // Taken out so that the graphs in them can change while names are borrowed from the nodes.
     let mut nested: Vec<(usize, BTreeMap<String, Attribute>)> = Vec::new();
     for (i, node) in graph.nodes.iter_mut().enumerate() {
@@ -56,10 +52,7 @@ fn order_in(
             nested.push((i, std::mem::take(&mut node.attributes)));
         }
     }
-    let scope = Scope {
-        makers: makers(graph, outer.is_some(), errors),
-        outer,
-    };
+    let scope = Scope { makers: makers(graph, outer.is_some(), errors), outer };
     let mut captures = BTreeSet::new();
     let mut edges: Vec<(usize, usize)> = Vec::new();
     for (reader, attributes) in &mut nested {
@@ -96,24 +89,14 @@ fn order_in(
 }
 
 /// Who makes each name of a graph; names made twice or empty are recorded.
-fn makers<'a>(
-    graph: &'a Graph,
-    is_nested: bool,
-    errors: &mut CompileErrors,
-) -> HashMap<&'a str, Option<usize>> {
+fn makers<'a>(graph: &'a Graph, is_nested: bool, errors: &mut CompileErrors) -> HashMap<&'a str, Option<usize>> {
     let mut makers: HashMap<&str, Option<usize>> = HashMap::with_capacity(graph.nodes.len());
-    let title = if is_nested {
-        format!("graph {}, ", Quoted(&graph.name))
-    } else {
-        String::new()
-    };
+    let title = if is_nested { format!("graph {}, ", Quoted(&graph.name)) } else { String::new() };
     for input in &graph.inputs {
         if input.name.is_empty() {
             errors.push(error("has no name").at(format!("{title}graph input")));
         } else if makers.insert(&input.name, None).is_some() {
-            errors.push(
-                error("is given twice").at(format!("{title}graph input {}", Quoted(&input.name))),
-            );
+            errors.push(error("is given twice").at(format!("{title}graph input {}", Quoted(&input.name))));
         }
     }
     for (name, _) in &graph.initializers {
@@ -124,12 +107,7 @@ fn makers<'a>(
         }
     }
     for (i, node) in graph.nodes.iter().enumerate() {
-        for (output_idx, name) in node
-            .outputs
-            .iter()
-            .enumerate()
-            .filter(|(_, name)| !name.is_empty())
-        {
+        for (output_idx, name) in node.outputs.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             if let Some(first) = makers.get(name.as_str()) {
                 let by = match first {
                     Some(first) if *first == i => "this node already".to_owned(),
@@ -137,11 +115,7 @@ fn makers<'a>(
                     None => "a graph input or initializer".to_owned(),
                 };
                 let message = format!("{} is made twice, first by {by}", Quoted(name));
-                errors.push(
-                    error(message)
-                        .at_output(output_idx)
-                        .at_node(node.label(), &node.op_type),
-                );
+                errors.push(error(message).at_output(output_idx).at_node(node.label(), &node.op_type));
             } else {
                 makers.insert(name, Some(i));
             }
@@ -158,12 +132,7 @@ fn read_inputs(
     errors: &mut CompileErrors,
 ) {
     for (reader, node) in graph.nodes.iter().enumerate() {
-        for (input_idx, name) in node
-            .inputs
-            .iter()
-            .enumerate()
-            .filter(|(_, name)| !name.is_empty())
-        {
+        for (input_idx, name) in node.inputs.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             match scope.makers.get(name.as_str()) {
                 Some(Some(maker)) => edges.push((*maker, reader)),
                 Some(None) => {}
@@ -172,30 +141,19 @@ fn read_inputs(
                 }
                 None => {
                     let message = format!("nothing makes {}", Quoted(name));
-                    errors.push(
-                        error(message)
-                            .at_input(input_idx)
-                            .at_node(node.label(), &node.op_type),
-                    );
+                    errors.push(error(message).at_input(input_idx).at_node(node.label(), &node.op_type));
                 }
             }
         }
     }
 }
 
-fn read_outputs(
-    graph: &Graph,
-    scope: &Scope<'_>,
-    captures: &mut BTreeSet<String>,
-    errors: &mut CompileErrors,
-) {
+fn read_outputs(graph: &Graph, scope: &Scope<'_>, captures: &mut BTreeSet<String>, errors: &mut CompileErrors) {
     for output in &graph.outputs {
         if output.name.is_empty() {
             errors.push(error("has no name").at("graph output"));
         } else if !scope.is_visible(&output.name) {
-            errors.push(
-                error("nothing makes it").at(format!("graph output {}", Quoted(&output.name))),
-            );
+            errors.push(error("nothing makes it").at(format!("graph output {}", Quoted(&output.name))));
         } else if !scope.makers.contains_key(output.name.as_str()) {
             captures.insert(output.name.clone());
         }
@@ -228,8 +186,7 @@ fn topological_order(n: usize, edges: &[(usize, usize)]) -> Order {
         readers[next[from]] = to;
         next[from] += 1;
     }
-    let mut ready: BinaryHeap<Reverse<usize>> =
-        (0..n).filter(|i| n_unready[*i] == 0).map(Reverse).collect();
+    let mut ready: BinaryHeap<Reverse<usize>> = (0..n).filter(|i| n_unready[*i] == 0).map(Reverse).collect();
     let mut order = Vec::with_capacity(n);
     while let Some(Reverse(node)) = ready.pop() {
         order.push(node);
@@ -240,11 +197,7 @@ fn topological_order(n: usize, edges: &[(usize, usize)]) -> Order {
             }
         }
     }
-    if order.len() == n {
-        Order::By(order)
-    } else {
-        Order::Cycle(find_cycle(edges, &n_unready))
-    }
+    if order.len() == n { Order::By(order) } else { Order::Cycle(find_cycle(edges, &n_unready)) }
 }
 
 /// One cycle among the nodes that never became ready, in the order of the data.
@@ -271,21 +224,14 @@ fn find_cycle(edges: &[(usize, usize)], n_unready: &[usize]) -> Vec<usize> {
 
 fn cycle_error(graph: &Graph, cycle: &[usize]) -> CompileError {
     const SHOWN: usize = 10;
-    let mut names: Vec<String> = cycle
-        .iter()
-        .take(SHOWN)
-        .map(|i| Quoted(graph.nodes[*i].label()).to_string())
-        .collect();
+    let mut names: Vec<String> =
+        cycle.iter().take(SHOWN).map(|i| Quoted(graph.nodes[*i].label()).to_string()).collect();
     if cycle.len() > SHOWN {
         names.push(format!("… ({} nodes)", cycle.len()));
     }
     let first = &graph.nodes[cycle[0]];
     names.push(Quoted(first.label()).to_string());
-    error(format!(
-        "nodes wait for each other in a cycle: {}",
-        names.join(" → ")
-    ))
-    .at_node(first.label(), &first.op_type)
+    error(format!("nodes wait for each other in a cycle: {}", names.join(" → "))).at_node(first.label(), &first.op_type)
 }
 
 fn permute(nodes: &mut Vec<Node>, order: &[usize]) {

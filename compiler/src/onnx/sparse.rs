@@ -25,16 +25,12 @@ impl DenseBudget {
     const PER_FILE_BYTE: usize = 64;
 
     pub(super) fn for_file(file_bytes: usize) -> Self {
-        let left_bytes = file_bytes
-            .saturating_mul(Self::PER_FILE_BYTE)
-            .saturating_add(Self::ALWAYS_BYTES);
+        let left_bytes = file_bytes.saturating_mul(Self::PER_FILE_BYTE).saturating_add(Self::ALWAYS_BYTES);
         DenseBudget { left_bytes }
     }
 
     fn take(&mut self, numel: usize, dtype: Dtype) -> Result<usize, CompileError> {
-        let len_bytes = numel
-            .checked_mul(dtype.size_bytes())
-            .filter(|len| *len <= self.left_bytes);
+        let len_bytes = numel.checked_mul(dtype.size_bytes()).filter(|len| *len <= self.left_bytes);
         let len_bytes = len_bytes.ok_or_else(|| {
             error(format!(
                 "sparse tensor of {numel} elements of {dtype} is too large to make dense ({} bytes are left for a file of this size)",
@@ -67,34 +63,19 @@ pub(super) fn decode_sparse(
     for (place, element) in places.iter().zip(elements.chunks_exact(size)) {
         dense[place * size..][..size].copy_from_slice(element);
     }
-    Ok(Tensor {
-        dtype: values.dtype,
-        dims,
-        data: TensorData::Bytes(Bytes::from(dense)),
-    })
+    Ok(Tensor { dtype: values.dtype, dims, data: TensorData::Bytes(Bytes::from(dense)) })
 }
 
 /// Row-major places of the given elements, checked: in range, ascending, as many as values.
-fn linear_places(
-    indices: &Tensor,
-    values: &Tensor,
-    dims: &[usize],
-    numel: usize,
-) -> Result<Vec<usize>, CompileError> {
+fn linear_places(indices: &Tensor, values: &Tensor, dims: &[usize], numel: usize) -> Result<Vec<usize>, CompileError> {
     let n_values = match values.dims[..] {
         [n] => n,
         _ => {
-            return Err(error(format!(
-                "values of a sparse tensor have dims {}, want [NNZ]",
-                show(&values.dims)
-            )));
+            return Err(error(format!("values of a sparse tensor have dims {}, want [NNZ]", show(&values.dims))));
         }
     };
     if indices.dtype != Dtype::I64 {
-        return Err(error(format!(
-            "indices of a sparse tensor are {}, want i64",
-            indices.dtype
-        )));
+        return Err(error(format!("indices of a sparse tensor are {}, want i64", indices.dtype)));
     }
     let rank = dims.len();
     let per_value = match indices.dims[..] {
@@ -112,21 +93,15 @@ fn linear_places(
     }
     let flat = indices.to_i64s().unwrap_or_default();
     let places = match per_value {
-        None => flat
-            .iter()
-            .map(|&index| in_range(index, numel))
-            .collect::<Result<Vec<_>, _>>()?,
+        None => flat.iter().map(|&index| in_range(index, numel)).collect::<Result<Vec<_>, _>>()?,
         Some(0) => vec![0; n_values],
         Some(rank) => flat
             .chunks_exact(rank)
             .map(|index| {
-                index
-                    .iter()
-                    .zip(dims)
-                    .try_fold(0usize, |sum, (&i, &extent)| {
-                        // No overflow: the product of dims was checked, and sum stays below it.
-                        Ok(sum * extent + in_range(i, extent)?)
-                    })
+                index.iter().zip(dims).try_fold(0usize, |sum, (&i, &extent)| {
+                    // No overflow: the product of dims was checked, and sum stays below it.
+                    Ok(sum * extent + in_range(i, extent)?)
+                })
             })
             .collect::<Result<Vec<_>, _>>()?,
     };
@@ -143,11 +118,7 @@ fn in_range(index: i64, extent: usize) -> Result<usize, CompileError> {
     usize::try_from(index)
         .ok()
         .filter(|index| *index < extent)
-        .ok_or_else(|| {
-            error(format!(
-                "index {index} of a sparse tensor is out of range, the extent is {extent}"
-            ))
-        })
+        .ok_or_else(|| error(format!("index {index} of a sparse tensor is out of range, the extent is {extent}")))
 }
 
 fn error(message: impl Into<String>) -> CompileError {

@@ -17,16 +17,11 @@ use super::proto::{EXTERNAL, TensorProto};
 use crate::error::{CompileError, Stage};
 
 /// Decodes one tensor. The error does not name the tensor: the caller knows what it is.
-pub(super) fn decode_tensor(
-    proto: TensorProto,
-    files: &mut ExternalFiles,
-) -> Result<Tensor, CompileError> {
+pub(super) fn decode_tensor(proto: TensorProto, files: &mut ExternalFiles) -> Result<Tensor, CompileError> {
     let dtype = decode_dtype(proto.data_type)?;
     let (dims, numel) = decode_dims(&proto.dims)?;
     if proto.segment.is_some() {
-        return Err(error(
-            "is a segment of a larger tensor, which is not supported",
-        ));
+        return Err(error("is a segment of a larger tensor, which is not supported"));
     }
     let stored_bytes = stored_len_bytes(dtype, numel)?;
     let kind = storage(&proto, dtype)?;
@@ -53,9 +48,7 @@ pub(super) fn decode_dtype(data_type: i32) -> Result<Dtype, CompileError> {
     match Dtype::from_onnx(data_type) {
         Some(dtype) => Ok(dtype),
         None if data_type == 0 => Err(error("element type is UNDEFINED")),
-        None => Err(error(format!(
-            "element type {data_type} is not one ONNX defines"
-        ))),
+        None => Err(error(format!("element type {data_type} is not one ONNX defines"))),
     }
 }
 
@@ -71,15 +64,10 @@ pub(super) fn decode_dims(dims: &[i64]) -> Result<(Vec<usize>, usize), CompileEr
     if extents.contains(&0) {
         return Ok((extents, 0));
     }
-    let numel = extents
-        .iter()
-        .try_fold(1usize, |product, &extent| product.checked_mul(extent));
+    let numel = extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
     match numel {
         Some(numel) if isize::try_from(numel).is_ok() => Ok((extents, numel)),
-        _ => Err(error(format!(
-            "dims {} have too many elements to count",
-            show(dims)
-        ))),
+        _ => Err(error(format!("dims {} have too many elements to count", show(dims)))),
     }
 }
 
@@ -108,9 +96,7 @@ fn stored_len_bytes(dtype: Dtype, numel: usize) -> Result<usize, CompileError> {
     if isize::try_from(len).is_ok() {
         Ok(len)
     } else {
-        Err(error(format!(
-            "{numel} elements of {dtype} are more bytes than can be counted"
-        )))
+        Err(error(format!("{numel} elements of {dtype} are more bytes than can be counted")))
     }
 }
 
@@ -131,37 +117,24 @@ fn storage(proto: &TensorProto, dtype: Dtype) -> Result<Storage, CompileError> {
         ("double_data", proto.double_data.len()),
         ("uint64_data", proto.uint64_data.len()),
     ];
-    let used: Vec<&str> = typed
-        .iter()
-        .filter(|(_, len)| *len > 0)
-        .map(|(field, _)| *field)
-        .collect();
+    let used: Vec<&str> = typed.iter().filter(|(_, len)| *len > 0).map(|(field, _)| *field).collect();
     let raw = proto.raw_data.as_ref().is_some_and(|raw| !raw.is_empty());
     let external = proto.data_location == EXTERNAL;
     if !matches!(proto.data_location, 0 | EXTERNAL) {
-        return Err(error(format!(
-            "data location {} is not one ONNX defines",
-            proto.data_location
-        )));
+        return Err(error(format!("data location {} is not one ONNX defines", proto.data_location)));
     }
     if !external && !proto.external_data.is_empty() {
-        return Err(error(
-            "has external_data, but its data location does not say EXTERNAL",
-        ));
+        return Err(error("has external_data, but its data location does not say EXTERNAL"));
     }
     if external && (raw || !used.is_empty()) {
-        return Err(error(
-            "has data in the model as well as in an external file",
-        ));
+        return Err(error("has data in the model as well as in an external file"));
     }
     if raw && let Some(field) = used.first() {
         return Err(error(format!("has both raw_data and {field}")));
     }
     let wanted = typed_field(dtype);
     if let Some(field) = used.iter().find(|field| **field != wanted) {
-        return Err(error(format!(
-            "has {field}, but elements of {dtype} stand in {wanted}"
-        )));
+        return Err(error(format!("has {field}, but elements of {dtype} stand in {wanted}")));
     }
     if dtype == Dtype::Str && (raw || external) {
         return Err(error("strings can only stand in string_data"));
@@ -187,69 +160,34 @@ fn typed_field(dtype: Dtype) -> &'static str {
     }
 }
 
-fn expect_count(
-    field: &str,
-    found: usize,
-    wanted: usize,
-    dims: &[usize],
-) -> Result<(), CompileError> {
+fn expect_count(field: &str, found: usize, wanted: usize, dims: &[usize]) -> Result<(), CompileError> {
     if found == wanted {
         Ok(())
     } else {
-        Err(error(format!(
-            "dims {} need {wanted} entries of {field}, found {found}",
-            show(dims)
-        )))
+        Err(error(format!("dims {} need {wanted} entries of {field}, found {found}", show(dims))))
     }
 }
 
 /// Elements from a typed field.
-fn decode_typed(
-    proto: &TensorProto,
-    dtype: Dtype,
-    numel: usize,
-    dims: &[usize],
-) -> Result<Bytes, CompileError> {
+fn decode_typed(proto: &TensorProto, dtype: Dtype, numel: usize, dims: &[usize]) -> Result<Bytes, CompileError> {
     let count = |found: usize, wanted: usize| expect_count(typed_field(dtype), found, wanted, dims);
     let pair = numel.checked_mul(2).unwrap_or(usize::MAX);
     let bytes: Vec<u8> = match dtype {
         Dtype::F32 | Dtype::C64 => {
-            count(
-                proto.float_data.len(),
-                if dtype == Dtype::C64 { pair } else { numel },
-            )?;
-            proto
-                .float_data
-                .iter()
-                .flat_map(|v| v.to_le_bytes())
-                .collect()
+            count(proto.float_data.len(), if dtype == Dtype::C64 { pair } else { numel })?;
+            proto.float_data.iter().flat_map(|v| v.to_le_bytes()).collect()
         }
         Dtype::F64 | Dtype::C128 => {
-            count(
-                proto.double_data.len(),
-                if dtype == Dtype::C128 { pair } else { numel },
-            )?;
-            proto
-                .double_data
-                .iter()
-                .flat_map(|v| v.to_le_bytes())
-                .collect()
+            count(proto.double_data.len(), if dtype == Dtype::C128 { pair } else { numel })?;
+            proto.double_data.iter().flat_map(|v| v.to_le_bytes()).collect()
         }
         Dtype::I64 => {
             count(proto.int64_data.len(), numel)?;
-            proto
-                .int64_data
-                .iter()
-                .flat_map(|v| v.to_le_bytes())
-                .collect()
+            proto.int64_data.iter().flat_map(|v| v.to_le_bytes()).collect()
         }
         Dtype::U64 => {
             count(proto.uint64_data.len(), numel)?;
-            proto
-                .uint64_data
-                .iter()
-                .flat_map(|v| v.to_le_bytes())
-                .collect()
+            proto.uint64_data.iter().flat_map(|v| v.to_le_bytes()).collect()
         }
         Dtype::U32 => {
             count(proto.uint64_data.len(), numel)?;
@@ -270,17 +208,8 @@ fn misfit(value: impl std::fmt::Display, dtype: Dtype) -> CompileError {
 }
 
 /// Elements from `int32_data`: one each, or several for types narrower than six bits.
-fn decode_int32_data(
-    data: &[i32],
-    dtype: Dtype,
-    numel: usize,
-    dims: &[usize],
-) -> Result<Bytes, CompileError> {
-    let entries = if dtype.bits() < 6 {
-        stored_len_bytes(dtype, numel)?
-    } else {
-        numel
-    };
+fn decode_int32_data(data: &[i32], dtype: Dtype, numel: usize, dims: &[usize]) -> Result<Bytes, CompileError> {
+    let entries = if dtype.bits() < 6 { stored_len_bytes(dtype, numel)? } else { numel };
     expect_count("int32_data", data.len(), entries, dims)?;
     let (low, high) = int32_range(dtype);
     if let Some(value) = data.iter().find(|value| **value < low || **value > high) {
@@ -288,10 +217,7 @@ fn decode_int32_data(
     }
     let bytes: Vec<u8> = match (dtype.bits(), dtype) {
         (32, _) => data.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        (16, _) => data
-            .iter()
-            .flat_map(|v| (*v as u16).to_le_bytes())
-            .collect(),
+        (16, _) => data.iter().flat_map(|v| (*v as u16).to_le_bytes()).collect(),
         (2 | 4, _) => {
             let packed: Vec<u8> = data.iter().map(|v| *v as u8).collect();
             return unpack_raw(dtype, numel, Bytes::from(packed));
@@ -321,10 +247,7 @@ fn int32_range(dtype: Dtype) -> (i32, i32) {
 fn unpack_raw(dtype: Dtype, numel: usize, raw: Bytes) -> Result<Bytes, CompileError> {
     let wanted = stored_len_bytes(dtype, numel)?;
     if raw.len() != wanted {
-        return Err(error(format!(
-            "{numel} elements of {dtype} need {wanted} bytes, found {}",
-            raw.len()
-        )));
+        return Err(error(format!("{numel} elements of {dtype} need {wanted} bytes, found {}", raw.len())));
     }
     Ok(match dtype {
         Dtype::U4 | Dtype::F4E2M1 => unpack(&raw, numel, 4, |code| code),
@@ -332,9 +255,7 @@ fn unpack_raw(dtype: Dtype, numel: usize, raw: Bytes) -> Result<Bytes, CompileEr
         Dtype::U2 => unpack(&raw, numel, 2, |code| code),
         Dtype::I2 => unpack(&raw, numel, 2, |code| (((code << 6) as i8) >> 6) as u8),
         Dtype::F6E2M3 | Dtype::F6E3M2 => unpack6(&raw, numel),
-        Dtype::Bool if raw.iter().any(|byte| *byte > 1) => {
-            raw.iter().map(|byte| u8::from(*byte != 0)).collect()
-        }
+        Dtype::Bool if raw.iter().any(|byte| *byte > 1) => raw.iter().map(|byte| u8::from(*byte != 0)).collect(),
         _ => raw,
     })
 }
@@ -357,10 +278,7 @@ fn unpack(raw: &[u8], numel: usize, bits: usize, widen: impl Fn(u8) -> u8) -> By
 fn unpack6(raw: &[u8], numel: usize) -> Bytes {
     let mut out = Vec::with_capacity(numel);
     for group in raw.chunks(3) {
-        let stream = group
-            .iter()
-            .enumerate()
-            .fold(0u32, |sum, (i, byte)| sum | u32::from(*byte) << (8 * i));
+        let stream = group.iter().enumerate().fold(0u32, |sum, (i, byte)| sum | u32::from(*byte) << (8 * i));
         for i in 0..4 {
             if out.len() < numel {
                 out.push((stream >> (6 * i)) as u8 & 63);

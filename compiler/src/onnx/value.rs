@@ -70,11 +70,7 @@ pub fn read_value(bytes: impl Into<Bytes>, ty: &Type) -> Result<(String, Value),
         Type::SparseTensor(..) => {
             let bytes = bytes.into();
             let proto: SparseTensorProto = parse(&bytes, "a sparse tensor")?;
-            let name = proto
-                .values
-                .as_ref()
-                .map(|values| values.name.clone())
-                .unwrap_or_default();
+            let name = proto.values.as_ref().map(|values| values.name.clone()).unwrap_or_default();
             Ok((name, ValueDecoder::new(bytes.len()).sparse(proto)?))
         }
         Type::Map(..) => {
@@ -99,10 +95,7 @@ struct ValueDecoder {
 
 impl ValueDecoder {
     fn new(file_bytes: usize) -> Self {
-        ValueDecoder {
-            files: ExternalFiles::new(None),
-            dense: DenseBudget::for_file(file_bytes),
-        }
+        ValueDecoder { files: ExternalFiles::new(None), dense: DenseBudget::for_file(file_bytes) }
     }
 
     fn tensor(&mut self, proto: TensorProto) -> Result<Value, CompileError> {
@@ -121,44 +114,16 @@ impl ValueDecoder {
             (4, proto.map_values.len()),
             (5, proto.optional_values.len()),
         ];
-        if filled
-            .iter()
-            .any(|(kind, len)| *len > 0 && *kind != proto.elem_type)
-        {
-            return Err(error(format!(
-                "sequence of element kind {} has elements of another",
-                proto.elem_type
-            )));
+        if filled.iter().any(|(kind, len)| *len > 0 && *kind != proto.elem_type) {
+            return Err(error(format!("sequence of element kind {} has elements of another", proto.elem_type)));
         }
         let elements: Result<Vec<Value>, CompileError> = match proto.elem_type {
-            0 | 1 => proto
-                .tensor_values
-                .into_iter()
-                .map(|tensor| self.tensor(tensor))
-                .collect(),
-            2 => proto
-                .sparse_tensor_values
-                .into_iter()
-                .map(|tensor| self.sparse(tensor))
-                .collect(),
-            3 => proto
-                .sequence_values
-                .into_iter()
-                .map(|sequence| self.sequence(sequence))
-                .collect(),
-            4 => proto
-                .map_values
-                .into_iter()
-                .map(|map| self.map(map))
-                .collect(),
-            5 => proto
-                .optional_values
-                .into_iter()
-                .map(|optional| self.optional(optional))
-                .collect(),
-            kind => Err(error(format!(
-                "sequence element kind {kind} is not one ONNX defines"
-            ))),
+            0 | 1 => proto.tensor_values.into_iter().map(|tensor| self.tensor(tensor)).collect(),
+            2 => proto.sparse_tensor_values.into_iter().map(|tensor| self.sparse(tensor)).collect(),
+            3 => proto.sequence_values.into_iter().map(|sequence| self.sequence(sequence)).collect(),
+            4 => proto.map_values.into_iter().map(|map| self.map(map)).collect(),
+            5 => proto.optional_values.into_iter().map(|optional| self.optional(optional)).collect(),
+            kind => Err(error(format!("sequence element kind {kind} is not one ONNX defines"))),
         };
         elements.map(Value::Sequence)
     }
@@ -168,17 +133,11 @@ impl ValueDecoder {
             0 => None,
             1 => proto.tensor_value.map(|tensor| self.tensor(tensor)),
             2 => proto.sparse_tensor_value.map(|tensor| self.sparse(tensor)),
-            3 => proto
-                .sequence_value
-                .map(|sequence| self.sequence(*sequence)),
+            3 => proto.sequence_value.map(|sequence| self.sequence(*sequence)),
             4 => proto.map_value.map(|map| self.map(*map)),
-            5 => proto
-                .optional_value
-                .map(|optional| self.optional(*optional)),
+            5 => proto.optional_value.map(|optional| self.optional(*optional)),
             kind => {
-                return Err(error(format!(
-                    "optional element kind {kind} is not one ONNX defines"
-                )));
+                return Err(error(format!("optional element kind {kind} is not one ONNX defines")));
             }
         };
         Ok(Value::Optional(value.transpose()?.map(Box::new)))
@@ -190,20 +149,12 @@ impl ValueDecoder {
             (_, true) => proto.keys.into_iter().map(MapKey::Int).collect(),
             (true, false) => proto.string_keys.into_iter().map(MapKey::Str).collect(),
         };
-        let values = match proto
-            .values
-            .map(|values| self.sequence(*values))
-            .transpose()?
-        {
+        let values = match proto.values.map(|values| self.sequence(*values)).transpose()? {
             Some(Value::Sequence(values)) => values,
             _ => Vec::new(),
         };
         if keys.len() != values.len() {
-            return Err(error(format!(
-                "map has {} keys and {} values",
-                keys.len(),
-                values.len()
-            )));
+            return Err(error(format!("map has {} keys and {} values", keys.len(), values.len())));
         }
         Ok(Value::Map(keys.into_iter().zip(values).collect()))
     }

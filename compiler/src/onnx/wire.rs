@@ -45,9 +45,7 @@ impl Kind {
             (Kind::Node, 9) | (Kind::Tensor, 3 | 13) | (Kind::Type, 7) => Kind::Entry,
             (Kind::Model, 25) => Kind::Function,
             (Kind::Graph, 1) | (Kind::Function, 7) => Kind::Node,
-            (Kind::Graph, 5) | (Kind::Attribute, 5 | 10) | (Kind::SparseTensor, 1 | 2) => {
-                Kind::Tensor
-            }
+            (Kind::Graph, 5) | (Kind::Attribute, 5 | 10) | (Kind::SparseTensor, 1 | 2) => Kind::Tensor,
             (Kind::Graph, 15) | (Kind::Attribute, 22 | 23) => Kind::SparseTensor,
             (Kind::Graph, 11..=13) | (Kind::Function, 12) => Kind::ValueInfo,
             (Kind::Node, 5) | (Kind::Function, 11) => Kind::Attribute,
@@ -85,14 +83,8 @@ impl Kind {
 
 /// Refuses bytes whose messages nest too deep or would take memory out of proportion.
 pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
-    let allowed = bytes
-        .len()
-        .saturating_mul(PER_FILE_BYTE)
-        .saturating_add(ALWAYS_BYTES);
-    Scan {
-        left_bytes: allowed,
-    }
-    .message(bytes, Kind::Model, 0)
+    let allowed = bytes.len().saturating_mul(PER_FILE_BYTE).saturating_add(ALWAYS_BYTES);
+    Scan { left_bytes: allowed }.message(bytes, Kind::Model, 0)
 }
 
 struct Scan {
@@ -140,9 +132,7 @@ impl Scan {
                 self.left_bytes = left;
                 Ok(())
             }
-            None => Err(format!(
-                "its messages would take more than {PER_FILE_BYTE} times its size"
-            )),
+            None => Err(format!("its messages would take more than {PER_FILE_BYTE} times its size")),
         }
     }
 }
@@ -186,14 +176,7 @@ mod tests {
 
     #[test]
     fn malformed_bytes_are_left_to_decoding() {
-        for bytes in [
-            &[0x3a, 0xff][..],
-            &[0x3a, 5, 1],
-            &[0xff; 40],
-            &[0x3d, 1],
-            &[0x3b],
-            &[],
-        ] {
+        for bytes in [&[0x3a, 0xff][..], &[0x3a, 5, 1], &[0xff; 40], &[0x3d, 1], &[0x3b], &[]] {
             assert_eq!(check(bytes), Ok(()));
         }
     }

@@ -4,9 +4,11 @@
 pub mod emit;
 pub mod error;
 pub mod exec;
+pub mod import;
 pub mod ir;
 pub mod lower;
 pub mod memory;
+pub mod onnx;
 pub mod ops;
 pub mod passes;
 pub mod program;

@@ -19,9 +19,11 @@ mod aligned;
 mod cx;
 mod descriptor;
 pub mod dtype;
+pub mod half;
 pub mod isa;
 pub mod movement;
 pub mod simd;
+pub mod small_float;
 
 pub use activation::Activation;
 #[cfg(feature = "alloc")]
@@ -31,5 +33,7 @@ pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandVi
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;
+pub use half::{bf16, f16};
 pub use isa::Isa;
 pub use movement::*;
+pub use small_float::{PowerRounding, SmallFloat};

@@ -69,7 +69,8 @@ fn input_type(
     };
     let given = options.input_dims.get(&input_idx);
     let Some(dims) = dims else {
-        let given = given.ok_or_else(|| import_error("its rank is not known: give an input of the size to compile for"))?;
+        let given =
+            given.ok_or_else(|| import_error("its rank is not known: give an input of the size to compile for"))?;
         return Ok(TensorType::fixed(*dtype, given).into());
     };
     if let Some(g) = given
@@ -83,7 +84,10 @@ fn input_type(
         let name = match dim {
             onnx::Dim::Known(n) => {
                 if here.is_some_and(|h| h != *n) {
-                    return Err(import_error(format!("expected {ty}, the input at hand has shape {:?}", given.unwrap_or(&vec![]))));
+                    return Err(import_error(format!(
+                        "expected {ty}, the input at hand has shape {:?}",
+                        given.unwrap_or(&vec![])
+                    )));
                 }
                 shape.push(Dim::from(*n));
                 continue;

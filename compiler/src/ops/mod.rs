@@ -8,16 +8,21 @@ mod def;
 pub(crate) mod testing;
 pub mod view;
 
+mod arg;
 mod concat;
 mod constant;
 mod expand;
 mod gather;
+mod gather_nd;
 mod identity;
+mod pad;
+mod range;
 mod reshape;
 mod shape;
 mod slice;
 mod split;
 mod strided;
+mod top_k;
 mod transpose;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
@@ -29,15 +34,20 @@ use std::sync::LazyLock;
 
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
+    arg::OPS,
     concat::OPS,
     constant::OPS,
     expand::OPS,
     gather::OPS,
+    gather_nd::OPS,
     identity::OPS,
+    pad::OPS,
+    range::OPS,
     reshape::OPS,
     shape::OPS,
     slice::OPS,
     split::OPS,
+    top_k::OPS,
     transpose::OPS,
 ];
 

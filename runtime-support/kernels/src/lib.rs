@@ -22,6 +22,7 @@ pub mod dtype;
 pub mod half;
 pub mod isa;
 pub mod movement;
+pub mod search;
 pub mod simd;
 pub mod small_float;
 
@@ -36,4 +37,5 @@ pub use dtype::Dtype;
 pub use half::{bf16, f16};
 pub use isa::Isa;
 pub use movement::*;
+pub use search::*;
 pub use small_float::{PowerRounding, SmallFloat};

@@ -7,5 +7,6 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
+pub mod activation;
 pub mod isa;
 pub mod simd;

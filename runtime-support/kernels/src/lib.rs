@@ -8,5 +8,6 @@
 extern crate alloc;
 
 pub mod activation;
+pub mod gemm;
 pub mod isa;
 pub mod simd;

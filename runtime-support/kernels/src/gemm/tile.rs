@@ -65,32 +65,34 @@ unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, t: &Tile) {
                 s.load_n(p, n)
             }
         };
+        // Plain index loops throughout: only those are unrolled early enough for the accumulators to become registers.
         let mut acc = [[s.zero(); NV]; MR];
         if !t.bias.is_null() {
             for j in 0..NV {
                 let bias = load(t.bias.add(LANES * j), columns(j));
-                for row in &mut acc {
-                    row[j] = bias;
+                for i in 0..MR {
+                    acc[i][j] = bias;
                 }
             }
         }
         if !t.residual.is_null() {
-            for (i, row) in acc.iter_mut().enumerate() {
-                for (j, acc) in row.iter_mut().enumerate() {
-                    *acc = *acc + load(t.residual.add(i * t.ld_residual + LANES * j), columns(j));
+            for i in 0..MR {
+                let row = t.residual.add(i * t.ld_residual);
+                for j in 0..NV {
+                    acc[i][j] = acc[i][j] + load(row.add(LANES * j), columns(j));
                 }
             }
         }
         let (mut a, mut b, mut ahead) = (t.a, t.b, t.prefetch);
         for _ in 0..t.k {
             let mut line = [s.zero(); NV];
-            for (j, line) in line.iter_mut().enumerate() {
-                *line = s.load(b.add(j * t.b_panel));
+            for j in 0..NV {
+                line[j] = s.load(b.add(j * t.b_panel));
             }
-            for (i, row) in acc.iter_mut().enumerate() {
+            for i in 0..MR {
                 let x = s.splat(*a.add(i * t.lda));
-                for (acc, line) in row.iter_mut().zip(line) {
-                    *acc = x.fma(line, *acc);
+                for j in 0..NV {
+                    acc[i][j] = x.fma(line[j], acc[i][j]);
                 }
             }
             prefetch(ahead);
@@ -100,17 +102,19 @@ unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, t: &Tile) {
         }
         if let Some((low, high)) = t.clamp {
             let (low, high) = (s.splat(low), s.splat(high));
-            for acc in acc.iter_mut().flatten() {
-                *acc = high.min(low.max(*acc));
+            for i in 0..MR {
+                for j in 0..NV {
+                    acc[i][j] = high.min(low.max(acc[i][j]));
+                }
             }
         }
-        for (i, row) in acc.iter().enumerate() {
+        for i in 0..MR {
             let c = t.c.add(i * t.ldc);
-            for (j, acc) in row.iter().enumerate() {
+            for j in 0..NV {
                 if columns(j) == LANES {
-                    acc.store(c.add(LANES * j));
+                    acc[i][j].store(c.add(LANES * j));
                 } else {
-                    acc.store_n(c.add(LANES * j), t.n_last);
+                    acc[i][j].store_n(c.add(LANES * j), t.n_last);
                 }
             }
         }

@@ -135,7 +135,7 @@ impl Blocking {
     fn choose(isa: Isa, p: &GemmParams, rows: usize, panels: usize) -> Self {
         let (n_panels, mr) = match isa {
             Isa::Avx512 => match rows {
-                1 => (8, 1),
+                1 => (4, 1),
                 // Rows of A that are a multiple of 4 KB apart fall into one set of L1: few rows, more columns.
                 _ if rows <= 6 || p.lda.is_multiple_of(1024) => (4, 6),
                 15..=18 => (3, 9),
@@ -150,7 +150,7 @@ impl Blocking {
                 if rows == 1 {
                     (2, 1)
                 } else {
-                    (1, 3)
+                    (1, 2)
                 }
             }
         };

@@ -63,13 +63,7 @@ pub struct CompileError {
 impl CompileError {
     /// A problem whose place is not known (yet).
     pub fn new(stage: Stage, message: impl Into<String>) -> Self {
-        CompileError {
-            stage,
-            node: None,
-            op: None,
-            operand: None,
-            message: message.into(),
-        }
+        CompileError { stage, node: None, op: None, operand: None, message: message.into() }
     }
 
     /// Adds the node, unless an inner walker has already named one.
@@ -109,12 +103,7 @@ impl fmt::Display for CompileError {
             write!(f, "node {}", Quoted(node))?;
         }
         if let Some(op) = &self.op {
-            write!(
-                f,
-                "{}({})",
-                if self.node.is_some() { " " } else { "" },
-                Shortened(op)
-            )?;
+            write!(f, "{}({})", if self.node.is_some() { " " } else { "" }, Shortened(op))?;
         }
         let placed = self.node.is_some() || self.op.is_some();
         if let Some(operand) = &self.operand {
@@ -165,11 +154,7 @@ impl CompileErrors {
 
     /// `Ok(value)` when no problem was found, else all of them.
     pub fn or_ok<T>(self, value: T) -> Result<T, CompileErrors> {
-        if self.is_empty() {
-            Ok(value)
-        } else {
-            Err(self)
-        }
+        if self.is_empty() { Ok(value) } else { Err(self) }
     }
 }
 
@@ -242,18 +227,9 @@ mod tests {
     fn display_names_the_place() {
         let found = || CompileError::new(Stage::Infer, "expected rank 4, found f32[8,3]");
         for (error, text) in [
-            (
-                found().at_input(1).at_node("c1", "Conv"),
-                "node \"c1\" (Conv), input 1: expected rank 4, found f32[8,3]",
-            ),
-            (
-                found().at_node("c1", "Conv"),
-                "node \"c1\" (Conv): expected rank 4, found f32[8,3]",
-            ),
-            (
-                found().at("initializer \"w\""),
-                "initializer \"w\": expected rank 4, found f32[8,3]",
-            ),
+            (found().at_input(1).at_node("c1", "Conv"), "node \"c1\" (Conv), input 1: expected rank 4, found f32[8,3]"),
+            (found().at_node("c1", "Conv"), "node \"c1\" (Conv): expected rank 4, found f32[8,3]"),
+            (found().at("initializer \"w\""), "initializer \"w\": expected rank 4, found f32[8,3]"),
             (found(), "expected rank 4, found f32[8,3]"),
             (
                 found().at_node("a\"\n", "Op").at_node("outer", "If"),

@@ -1,6 +1,9 @@
-//! Part of Kiln.
+//! Kiln's compiler.
 #![forbid(unsafe_code)]
 
 pub mod error;
-
-pub use error::{CompileError, CompileErrors, Stage};
+pub mod exec;
+pub mod ir;
+pub mod lower;
+pub mod ops;
+pub mod passes;

@@ -3,7 +3,7 @@
 //! `cargo run --release -p kiln-kernels --example bench_gemm [avx512|avx2|scalar]`. Shapes are M×N×K. Times are the best and the
 //! median of many runs on one thread; peak is measured again before every shape, since other work makes clocks wander.
 
-use kiln_kernels::gemm::{BLayout, GemmParams, Residual, gemm_f32, pack_b_into, packed_len};
+use kiln_kernels::gemm::{BLayout, GemmParams, Residual, pack_b_into, packed_len, product_f32};
 use kiln_kernels::isa::Isa;
 use kiln_kernels::simd::{F32x16, LANES};
 use kiln_kernels::simd_fn;
@@ -43,9 +43,7 @@ fn seconds(f: impl FnOnce()) -> f64 {
 }
 
 fn random(n: usize) -> Vec<f32> {
-    (0..n as u32)
-        .map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32 - 0.5)
-        .collect()
+    (0..n as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32 - 0.5).collect()
 }
 
 fn bench(isa: Isa, name: &str, p: &GemmParams) {
@@ -63,16 +61,7 @@ fn bench(isa: Isa, name: &str, p: &GemmParams) {
     let (mut c, mut scratch) = (vec![0.0; needed.c], vec![0.0; needed.scratch]);
     let flops = (2 * p.m * p.n * p.k * p.batch[0] * p.batch[1]) as f64;
     let mut run = || {
-        let ok = gemm_f32(
-            isa,
-            p,
-            &a,
-            black_box(&b),
-            None,
-            Residual::None,
-            &mut c,
-            &mut scratch,
-        );
+        let ok = product_f32(isa, p, &a, black_box(&b), None, Residual::None, &mut c, &mut scratch);
         assert!(ok, "bench: lengths");
     };
     let runs = ((3e9 / flops) as usize).clamp(15, 2000);
@@ -130,11 +119,7 @@ fn main() {
     }
     let heads = |n, k, b_layout| GemmParams {
         lda: 12 * k,
-        ldb: if b_layout == BLayout::Rows {
-            12 * n
-        } else {
-            12 * k
-        },
+        ldb: if b_layout == BLayout::Rows { 12 * n } else { 12 * k },
         ldc: 12 * n,
         b_layout,
         batch: [1, 12],
@@ -143,14 +128,6 @@ fn main() {
         c_batch: [0, n],
         ..GemmParams::packed(128, n, k)
     };
-    bench(
-        isa,
-        "12 heads 128x64x128 A.B",
-        &heads(64, 128, BLayout::Rows),
-    );
-    bench(
-        isa,
-        "12 heads 128x128x64 A.Bt",
-        &heads(128, 64, BLayout::Transposed),
-    );
+    bench(isa, "12 heads 128x64x128 A.B", &heads(64, 128, BLayout::Rows));
+    bench(isa, "12 heads 128x128x64 A.Bt", &heads(128, 64, BLayout::Transposed));
 }

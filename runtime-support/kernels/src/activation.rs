@@ -1,97 +1,90 @@
-//! Activation functions: one description that every kernel's epilogue and the elementwise kernels share.
+//! Activations: the element-wise functions that fused kernels apply in their epilogue.
 //!
-//! In: a kind and up to two constants. Out: the function on one value ([`Activation::scalar`]), on a vector
+//! In: a kind with its parameters. Out: the function on one value ([`Activation::scalar`]), on a vector
 //! ([`Activation::vector`]) and on rows in place ([`apply_rows`]).
-//! Invariant: NaN in, NaN out, for every kind. The formulas are those of the ONNX operators of the same names.
+//! Invariant: NaN in, NaN out, for every kind.
 
+use crate::Literal;
 use crate::simd::scalar::Scalar;
 use crate::simd::{F32x16, LANES, Simd, math};
 use crate::simd_fn;
+use core::fmt;
 
-/// Which function.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ActivationKind {
-    /// x
+/// An activation with its parameters. Definitions: the ONNX operator pages of the same names.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Activation {
+    /// `x`
     #[default]
     None,
-    /// max(x, 0)
+    /// `max(x, 0)`
     Relu,
-    /// min(max(x, a), b)
-    Clip,
-    /// x where x ≥ 0, a·x below
-    LeakyRelu,
-    /// 1 / (1 + e^−x)
+    /// `min(max(x, lo), hi)`
+    Clip {
+        /// Lower bound.
+        lo: f32,
+        /// Upper bound.
+        hi: f32,
+    },
+    /// `x < 0 ? alpha·x : x`
+    LeakyRelu {
+        /// Slope below zero.
+        alpha: f32,
+    },
+    /// `1 / (1 + exp(-x))`
     Sigmoid,
-    /// x · sigmoid(a·x), with a = 1 for SiLU
+    /// `x · sigmoid(x)`
     Silu,
-    /// tanh x
+    /// `tanh(x)`
     Tanh,
-    /// x/2 · (1 + erf(x/√2))
+    /// `x/2 · (1 + erf(x/√2))`
     Gelu,
-    /// x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³)))
+    /// `x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³)))`
     GeluTanh,
-    /// x · clip(x/6 + 1/2, 0, 1)
+    /// `x · clip(x/6 + 1/2, 0, 1)`
     HardSwish,
-    /// clip(a·x + b, 0, 1)
-    HardSigmoid,
+    /// `clip(alpha·x + beta, 0, 1)`
+    HardSigmoid {
+        /// Slope.
+        alpha: f32,
+        /// Offset.
+        beta: f32,
+    },
 }
 
-/// A function and its constants; those its kind does not name are zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Activation {
-    /// Which function.
-    pub kind: ActivationKind,
-    /// Its first constant.
-    pub a: f32,
-    /// Its second constant.
-    pub b: f32,
+impl Literal for Activation {
+    fn literal(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        out.write_str("k::Activation::")?;
+        let mut fields = |name: &str, fields: &[(&str, f32)]| {
+            out.write_str(name)?;
+            for (i, (field, value)) in fields.iter().enumerate() {
+                write!(out, "{}{field}: ", if i == 0 { " { " } else { ", " })?;
+                value.literal(out)?;
+            }
+            out.write_str(if fields.is_empty() { "" } else { " }" })
+        };
+        match *self {
+            Self::None => fields("None", &[]),
+            Self::Relu => fields("Relu", &[]),
+            Self::Clip { lo, hi } => fields("Clip", &[("lo", lo), ("hi", hi)]),
+            Self::LeakyRelu { alpha } => fields("LeakyRelu", &[("alpha", alpha)]),
+            Self::Sigmoid => fields("Sigmoid", &[]),
+            Self::Silu => fields("Silu", &[]),
+            Self::Tanh => fields("Tanh", &[]),
+            Self::Gelu => fields("Gelu", &[]),
+            Self::GeluTanh => fields("GeluTanh", &[]),
+            Self::HardSwish => fields("HardSwish", &[]),
+            Self::HardSigmoid { alpha, beta } => fields("HardSigmoid", &[("alpha", alpha), ("beta", beta)]),
+        }
+    }
 }
 
 impl Activation {
-    /// The identity.
-    pub const NONE: Self = Self::new(ActivationKind::None, 0.0, 0.0);
-    /// max(x, 0)
-    pub const RELU: Self = Self::new(ActivationKind::Relu, 0.0, 0.0);
-    /// 1 / (1 + e^−x)
-    pub const SIGMOID: Self = Self::new(ActivationKind::Sigmoid, 0.0, 0.0);
-    /// x · sigmoid(x)
-    pub const SILU: Self = Self::new(ActivationKind::Silu, 1.0, 0.0);
-    /// tanh x
-    pub const TANH: Self = Self::new(ActivationKind::Tanh, 0.0, 0.0);
-    /// GELU by the error function.
-    pub const GELU: Self = Self::new(ActivationKind::Gelu, 0.0, 0.0);
-    /// GELU's approximation by tanh.
-    pub const GELU_TANH: Self = Self::new(ActivationKind::GeluTanh, 0.0, 0.0);
-    /// x · clip(x/6 + 1/2, 0, 1)
-    pub const HARD_SWISH: Self = Self::new(ActivationKind::HardSwish, 0.0, 0.0);
-
-    /// Any kind.
-    pub const fn new(kind: ActivationKind, a: f32, b: f32) -> Self {
-        Self { kind, a, b }
-    }
-
-    /// min(max(x, low), high)
-    pub const fn clip(low: f32, high: f32) -> Self {
-        Self::new(ActivationKind::Clip, low, high)
-    }
-
-    /// x where x ≥ 0, slope·x below
-    pub const fn leaky_relu(slope: f32) -> Self {
-        Self::new(ActivationKind::LeakyRelu, slope, 0.0)
-    }
-
-    /// clip(alpha·x + beta, 0, 1)
-    pub const fn hard_sigmoid(alpha: f32, beta: f32) -> Self {
-        Self::new(ActivationKind::HardSigmoid, alpha, beta)
-    }
-
     /// The limits, where the function is nothing but a clamp: a kernel does those in registers.
     pub const fn as_clamp(self) -> Option<(f32, f32)> {
-        match self.kind {
-            ActivationKind::None => Some((f32::NEG_INFINITY, f32::INFINITY)),
-            ActivationKind::Relu => Some((0.0, f32::INFINITY)),
-            ActivationKind::Clip => Some((self.a, self.b)),
+        match self {
+            Self::None => Some((f32::NEG_INFINITY, f32::INFINITY)),
+            Self::Relu => Some((0.0, f32::INFINITY)),
+            Self::Clip { lo, hi } => Some((lo, hi)),
             _ => None,
         }
     }
@@ -104,19 +97,18 @@ impl Activation {
     /// The function on 16 lanes. The kind is a branch: keep it outside of loops ([`apply_rows`] does).
     #[inline(always)]
     pub fn vector<S: Simd>(self, s: S, x: S::F32) -> S::F32 {
-        let (a, b) = (s.splat(self.a), s.splat(self.b));
-        match self.kind {
-            ActivationKind::None => x,
-            ActivationKind::Relu => s.zero().max(x),
-            ActivationKind::Clip => b.min(a.max(x)),
-            ActivationKind::LeakyRelu => S::F32::select(x.lt(s.zero()), a * x, x),
-            ActivationKind::Sigmoid => math::sigmoid(x),
-            ActivationKind::Silu => silu(s, x, a),
-            ActivationKind::Tanh => math::tanh(x),
-            ActivationKind::Gelu => gelu(s, x),
-            ActivationKind::GeluTanh => gelu_tanh(s, x),
-            ActivationKind::HardSwish => x * unit(s, x.fma(s.splat(1.0 / 6.0), s.splat(0.5))),
-            ActivationKind::HardSigmoid => unit(s, x.fma(a, b)),
+        match self {
+            Self::None => x,
+            Self::Relu => s.zero().max(x),
+            Self::Clip { lo, hi } => s.splat(hi).min(s.splat(lo).max(x)),
+            Self::LeakyRelu { alpha } => S::F32::select(x.lt(s.zero()), s.splat(alpha) * x, x),
+            Self::Sigmoid => math::sigmoid(x),
+            Self::Silu => silu(s, x),
+            Self::Tanh => math::tanh(x),
+            Self::Gelu => gelu(s, x),
+            Self::GeluTanh => gelu_tanh(s, x),
+            Self::HardSwish => x * unit(s, x.fma(s.splat(1.0 / 6.0), s.splat(0.5))),
+            Self::HardSigmoid { alpha, beta } => unit(s, x.fma(s.splat(alpha), s.splat(beta))),
         }
     }
 }
@@ -127,10 +119,10 @@ fn unit<S: Simd>(s: S, x: S::F32) -> S::F32 {
     s.splat(1.0).min(s.zero().max(x))
 }
 
-/// x / (1 + e^(−a·x)): one division; −0 at −∞'s side, where the exponential overflows.
+/// x / (1 + e^−x): one division.
 #[inline(always)]
-fn silu<S: Simd>(s: S, x: S::F32, a: S::F32) -> S::F32 {
-    let quotient = x / (s.splat(1.0) + math::exp(-(a * x)));
+fn silu<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    let quotient = x / (s.splat(1.0) + math::exp(-x));
     // −∞ / ∞ would be NaN; the limit is 0.
     S::F32::select(x.eq(s.splat(f32::NEG_INFINITY)), s.zero(), quotient)
 }
@@ -161,22 +153,28 @@ simd_fn! {
     /// # Safety
     /// Every row is valid for reads and writes of `n` f32.
     pub unsafe fn apply_rows<S>(s, f: Activation, x: *mut f32, rows: usize, n: usize, stride: usize) {
+        // A kind of its own in every arm: inside it `vector`'s branch is gone.
         macro_rules! kinds {
-            ($($kind:ident),*) => {
-                match f.kind {
-                    // A literal kind lets the compiler drop the other arms of `vector`.
-                    $(ActivationKind::$kind => {
-                        let f = Activation { kind: ActivationKind::$kind, ..f };
+            ($($kind:ident $({ $($field:ident),* })?),*) => {
+                match f {
+                    Activation::None => {}
+                    $(Activation::$kind $({ $($field),* })? => {
                         for row in 0..rows {
                             // SAFETY: the caller vouches for the row.
-                            unsafe { row_in_place(s, x.add(row * stride), n, #[inline(always)] |v| f.vector(s, v)) }
+                            unsafe {
+                                row_in_place(s, x.add(row * stride), n, #[inline(always)] |v| {
+                                    Activation::$kind $({ $($field),* })?.vector(s, v)
+                                })
+                            }
                         }
                     })*
-                    ActivationKind::None => {}
                 }
             };
         }
-        kinds!(Relu, Clip, LeakyRelu, Sigmoid, Silu, Tanh, Gelu, GeluTanh, HardSwish, HardSigmoid)
+        kinds!(
+            Relu, Clip { lo, hi }, LeakyRelu { alpha }, Sigmoid, Silu, Tanh, Gelu, GeluTanh, HardSwish,
+            HardSigmoid { alpha, beta }
+        )
     }
 }
 
@@ -214,47 +212,42 @@ mod tests {
     use std::vec::Vec;
 
     fn exact(f: Activation, x: f64) -> f64 {
-        let (a, b) = (f64::from(f.a), f64::from(f.b));
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-        match f.kind {
-            ActivationKind::None => x,
-            ActivationKind::Relu => x.max(0.0),
-            ActivationKind::Clip => x.max(a).min(b),
-            ActivationKind::LeakyRelu => {
+        match f {
+            Activation::None => x,
+            Activation::Relu => x.max(0.0),
+            Activation::Clip { lo, hi } => x.max(f64::from(lo)).min(f64::from(hi)),
+            Activation::LeakyRelu { alpha } => {
                 if x < 0.0 {
-                    a * x
+                    f64::from(alpha) * x
                 } else {
                     x
                 }
             }
-            ActivationKind::Sigmoid => sigmoid(x),
-            ActivationKind::Silu => x * sigmoid(a * x),
-            ActivationKind::Tanh => x.tanh(),
-            // The tests' points lie where tanh's approximation of GELU is within 5e-4; the tight check of erf is in `math`.
-            ActivationKind::Gelu | ActivationKind::GeluTanh => {
-                0.5 * x
-                    * (1.0
-                        + ((2.0 / core::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x))
-                            .tanh())
+            Activation::Sigmoid => sigmoid(x),
+            Activation::Silu => x * sigmoid(x),
+            Activation::Tanh => x.tanh(),
+            // The approximation by tanh is within 5e-4 of the definition; the tight check of erf is in `math`.
+            Activation::Gelu | Activation::GeluTanh => {
+                0.5 * x * (1.0 + ((2.0 / core::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
             }
-            ActivationKind::HardSwish => x * (x / 6.0 + 0.5).clamp(0.0, 1.0),
-            ActivationKind::HardSigmoid => (a * x + b).clamp(0.0, 1.0),
+            Activation::HardSwish => x * (x / 6.0 + 0.5).clamp(0.0, 1.0),
+            Activation::HardSigmoid { alpha, beta } => (f64::from(alpha) * x + f64::from(beta)).clamp(0.0, 1.0),
         }
     }
 
-    const ALL: [Activation; 12] = [
-        Activation::NONE,
-        Activation::RELU,
-        Activation::clip(-1.0, 6.0),
-        Activation::leaky_relu(0.1),
-        Activation::SIGMOID,
-        Activation::SILU,
-        Activation::new(ActivationKind::Silu, 1.702, 0.0),
-        Activation::TANH,
-        Activation::GELU,
-        Activation::GELU_TANH,
-        Activation::HARD_SWISH,
-        Activation::hard_sigmoid(0.2, 0.5),
+    const ALL: [Activation; 11] = [
+        Activation::None,
+        Activation::Relu,
+        Activation::Clip { lo: -1.0, hi: 6.0 },
+        Activation::LeakyRelu { alpha: 0.1 },
+        Activation::Sigmoid,
+        Activation::Silu,
+        Activation::Tanh,
+        Activation::Gelu,
+        Activation::GeluTanh,
+        Activation::HardSwish,
+        Activation::HardSigmoid { alpha: 0.2, beta: 0.5 },
     ];
 
     #[test]
@@ -267,19 +260,9 @@ mod tests {
                     apply(isa, f, &mut y);
                     for (&x, &y) in x.iter().zip(&y) {
                         let want = exact(f, f64::from(x));
-                        let tolerance = if f.kind == ActivationKind::Gelu {
-                            5e-4
-                        } else {
-                            1e-6 * want.abs().max(0.3)
-                        };
-                        assert!(
-                            (f64::from(y) - want).abs() <= tolerance,
-                            "{isa:?} {f:?} of {x}: {y}, expected {want}"
-                        );
-                        assert!(
-                            (f.scalar(x) - y).abs() <= 1e-6 * y.abs().max(0.3),
-                            "{isa:?} {f:?} of {x}"
-                        );
+                        let tolerance = if f == Activation::Gelu { 5e-4 } else { 1e-6 * want.abs().max(0.3) };
+                        assert!((f64::from(y) - want).abs() <= tolerance, "{isa:?} {f:?} of {x}: {y}, expected {want}");
+                        assert!((f.scalar(x) - y).abs() <= 1e-6 * y.abs().max(0.3), "{isa:?} {f:?} of {x}");
                     }
                 }
             }
@@ -290,21 +273,13 @@ mod tests {
     fn special_values() {
         for isa in Isa::supported() {
             for f in ALL {
-                let mut y = [
-                    f32::NAN,
-                    1e30,
-                    -1e30,
-                    f32::INFINITY,
-                    f32::NEG_INFINITY,
-                    -200.0,
-                    200.0,
-                ];
+                let mut y = [f32::NAN, 1e30, -1e30, f32::INFINITY, f32::NEG_INFINITY, -200.0, 200.0];
                 let x = y;
                 apply(isa, f, &mut y);
                 assert!(y[0].is_nan(), "{isa:?} {f:?}");
                 for i in 1..y.len() {
                     assert!(
-                        !y[i].is_nan() || f.kind == ActivationKind::HardSwish && x[i].is_infinite(),
+                        !y[i].is_nan() || f == Activation::HardSwish && x[i].is_infinite(),
                         "{isa:?} {f:?} of {}",
                         x[i]
                     );

@@ -1,13 +1,37 @@
-//! The kernels behind modules that Kiln generates: plain functions over slices, without std and without allocation.
+//! The kernels behind the modules that Kiln generates.
 //!
-//! In: slices and plain-data parameters whose bounds each kernel checks at entry, and an [`isa::Isa`] made once when a
-//! model starts. Out: the slices written. Nothing here allocates, locks or prints (packing offline: feature `alloc`).
+//! In: a descriptor with baked operand locations ([`Operand`]) and a context ([`Cx`]) that knows where the regions are.
+//! Out: the written operands, and at most one kept [`Fault`] per run. The same kernels run in generated code and, with
+//! [`Isa::Scalar`], in the compiler when it folds constants. Nothing here allocates (packing offline: feature `alloc`),
+//! locks or prints.
+//!
+//! Invariant: a kernel body is a function over slices that checks its extents against them; the entry functions made by
+//! [`kernel!`] check every operand first.
 #![no_std]
-
 #[cfg(feature = "alloc")]
 extern crate alloc;
+#[cfg(any(feature = "std", test))]
+extern crate std;
 
 pub mod activation;
+#[cfg(feature = "alloc")]
+mod aligned;
+mod cx;
+mod descriptor;
+pub mod dtype;
 pub mod gemm;
 pub mod isa;
+pub mod movement;
 pub mod simd;
+
+pub use activation::Activation;
+#[cfg(feature = "alloc")]
+pub use aligned::AlignedBytes;
+pub use cx::{ALIGN, Access, Cx, Fault, Region, Role, RunState};
+pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandView};
+#[doc(hidden)]
+pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
+pub use dtype::Dtype;
+pub use gemm::{BLayout, Gemm, MatMul, gemm_f32, matmul_f64, matmul_i32, matmul_i64, matmul_u32, matmul_u64};
+pub use isa::Isa;
+pub use movement::*;

@@ -25,7 +25,7 @@ pub enum Residual<'a> {
 
 /// All units of a product. Returns whether parameters and lengths were consistent; if not, nothing is touched.
 #[must_use]
-pub fn gemm_f32(
+pub fn product_f32(
     isa: Isa,
     p: &GemmParams,
     a: &[f32],
@@ -36,7 +36,7 @@ pub fn gemm_f32(
     scratch: &mut [f32],
 ) -> bool {
     // SAFETY: the slice is exclusively borrowed.
-    unsafe { gemm_f32_units(isa, p, 0..p.units(), a, b, bias, residual, c, scratch) }
+    unsafe { product_f32_units(isa, p, 0..p.units(), a, b, bias, residual, c, scratch) }
 }
 
 /// The given units of a product ([`GemmParams::units`]), as one of several streams runs it.
@@ -47,7 +47,7 @@ pub fn gemm_f32(
 /// `c` is valid for reads and writes, and while this runs nobody else accesses the elements of the given units, nor writes
 /// `a`, `b`, `bias` or the residual.
 #[must_use]
-pub unsafe fn gemm_f32_units(
+pub unsafe fn product_f32_units(
     isa: Isa,
     p: &GemmParams,
     units: Range<usize>,
@@ -82,8 +82,7 @@ pub unsafe fn gemm_f32_units(
         let (index, first) = (unit / per_product, unit % per_product);
         let last = per_product.min(first + (units.end - unit));
         unit += last - first;
-        let at =
-            |stride: [usize; 2]| index / p.batch[1] * stride[0] + index % p.batch[1] * stride[1];
+        let at = |stride: [usize; 2]| index / p.batch[1] * stride[0] + index % p.batch[1] * stride[1];
         let (rows, panels) = match p.split() {
             Split::Columns => (0..p.m, first..last),
             Split::Rows => (first..last, 0..p.n_panels()),
@@ -92,10 +91,7 @@ pub unsafe fn gemm_f32_units(
         let (residual, ld_residual) = match residual {
             Residual::None => (ptr::null(), 0),
             // SAFETY: `needed` has the last product's end.
-            Residual::Of(r) => (
-                unsafe { r.as_ptr().add(at(p.residual_batch)) },
-                p.ld_residual,
-            ),
+            Residual::Of(r) => (unsafe { r.as_ptr().add(at(p.residual_batch)) }, p.ld_residual),
             // SAFETY: as above.
             Residual::Output => (unsafe { c.add(c_at) }.cast_const(), p.ldc),
         };
@@ -146,34 +142,14 @@ impl Blocking {
                 2..=3 => (2, 3),
                 _ => (1, 6),
             },
-            Isa::Scalar => {
-                if rows == 1 {
-                    (2, 1)
-                } else {
-                    (1, 2)
-                }
-            }
+            Isa::Scalar => (2, 1),
         };
         /// Elements of A that stay in L2 beside a group of B.
         const A_BLOCK: usize = 128 * 1024;
         const K_BLOCK: usize = 1024;
-        let k = if rows <= 2 * mr {
-            p.k
-        } else {
-            p.k.div_ceil(p.k.div_ceil(K_BLOCK).max(1))
-        }
-        .max(1);
-        let block_rows = if p.b_layout == BLayout::Transposed {
-            rows
-        } else {
-            (A_BLOCK / k).max(4 * mr)
-        };
-        Self {
-            panels: n_panels.min(panels.max(1)),
-            rows: mr,
-            k,
-            block_rows,
-        }
+        let k = if rows <= 2 * mr { p.k } else { p.k.div_ceil(p.k.div_ceil(K_BLOCK).max(1)) }.max(1);
+        let block_rows = if p.b_layout == BLayout::Transposed { rows } else { (A_BLOCK / k).max(4 * mr) };
+        Self { panels: n_panels.min(panels.max(1)), rows: mr, k, block_rows }
     }
 }
 
@@ -212,17 +188,11 @@ impl Product<'_> {
         let table = Table::of(self.isa);
         let blocking = Blocking::choose(self.isa, p, rows.len(), panels.len());
         // Plain rows of B may end within the last panel: that one is read from a packed copy.
-        let ragged =
-            p.b_layout == BLayout::Rows && !p.n.is_multiple_of(PANEL) && panels.end == p.n_panels();
+        let ragged = p.b_layout == BLayout::Rows && !p.n.is_multiple_of(PANEL) && panels.end == p.n_panels();
         let whole_panels = panels.end - usize::from(ragged);
         if ragged && p.k > 0 {
             let column = whole_panels * PANEL;
-            pack_panel(
-                &mut scratch[..PANEL * p.k],
-                &self.b[column..],
-                p.n - column,
-                p.ldb,
-            );
+            pack_panel(&mut scratch[..PANEL * p.k], &self.b[column..], p.n - column, p.ldb);
         }
         let mut k = 0;
         loop {
@@ -230,37 +200,22 @@ impl Product<'_> {
             for block in blocks(rows.clone(), blocking.block_rows) {
                 let mut panel = panels.start;
                 while panel < panels.end {
-                    let end = if panel < whole_panels {
-                        whole_panels
-                    } else {
-                        panels.end
-                    };
+                    let end = if panel < whole_panels { whole_panels } else { panels.end };
                     let (width, kernels) = widest(table, blocking.panels.min(end - panel));
                     let column = panel * PANEL;
                     let n_last = (p.n - column).min(width * PANEL) - (width - 1) * PANEL;
-                    let mut group = Group {
-                        column,
-                        n_last,
-                        b: ptr::null(),
-                        b_step: PANEL,
-                        b_panel: 0,
-                        kernels,
-                        next: ptr::null(),
-                    };
+                    let mut group =
+                        Group { column, n_last, b: ptr::null(), b_step: PANEL, b_panel: 0, kernels, next: ptr::null() };
                     if p.k > 0 {
                         match p.b_layout {
                             BLayout::Packed => {
                                 group.b = self.b[panel * PANEL * p.k + k * PANEL..].as_ptr();
                                 group.b_panel = PANEL * p.k;
                                 if panel + width < panels.end {
-                                    group.next = self.b
-                                        [(panel + width) * PANEL * p.k + k * PANEL..]
-                                        .as_ptr();
+                                    group.next = self.b[(panel + width) * PANEL * p.k + k * PANEL..].as_ptr();
                                 }
                             }
-                            BLayout::Rows if panel >= whole_panels => {
-                                group.b = scratch[k * PANEL..].as_ptr()
-                            }
+                            BLayout::Rows if panel >= whole_panels => group.b = scratch[k * PANEL..].as_ptr(),
                             BLayout::Rows => {
                                 group.b = self.b[k * p.ldb + column..].as_ptr();
                                 group.b_step = p.ldb;
@@ -268,18 +223,10 @@ impl Product<'_> {
                             }
                             BLayout::Transposed => {
                                 let len = PANEL * (k_end - k);
-                                for (j, out) in
-                                    scratch.chunks_exact_mut(len).take(width).enumerate()
-                                {
+                                for (j, out) in scratch.chunks_exact_mut(len).take(width).enumerate() {
                                     let from = column + j * PANEL;
                                     let columns = PANEL.min(p.n - from);
-                                    pack_panel_transposed(
-                                        out,
-                                        &self.b[from * p.ldb + k..],
-                                        k_end - k,
-                                        columns,
-                                        p.ldb,
-                                    );
+                                    pack_panel_transposed(out, &self.b[from * p.ldb + k..], k_end - k, columns, p.ldb);
                                 }
                                 group.b = scratch.as_ptr();
                                 group.b_panel = len;
@@ -302,25 +249,14 @@ impl Product<'_> {
     ///
     /// # Safety
     /// As for `run`, for these rows, this group and this run of k.
-    unsafe fn group(
-        &self,
-        g: &Group,
-        rows: Range<usize>,
-        width: usize,
-        most_rows: usize,
-        k: Range<usize>,
-    ) {
+    unsafe fn group(&self, g: &Group, rows: Range<usize>, width: usize, most_rows: usize, k: Range<usize>) {
         let p = self.p;
         let (first, last) = (k.start == 0, k.end == p.k);
         let clamp = p.activation.as_clamp();
         let columns = (width - 1) * PANEL + g.n_last;
         let n_tiles = rows.len().div_ceil(most_rows.min(g.kernels.len()));
         // Each tile asks for its share of the next group: `width / n_tiles` lines with every step of k.
-        let prefetch_step = if g.next.is_null() || n_tiles < 2 {
-            0
-        } else {
-            PANEL * width / n_tiles
-        };
+        let prefetch_step = if g.next.is_null() || n_tiles < 2 { 0 } else { PANEL * width / n_tiles };
         for (i, tile_rows) in even_tiles(rows, n_tiles).enumerate() {
             let (row, n_rows) = (tile_rows.start, tile_rows.len());
             // SAFETY: row and column lie in C; A, bias and residual have the parameters' lengths.
@@ -332,19 +268,11 @@ impl Product<'_> {
                     let at = |from: *const f32, at: usize| {
                         if from.is_null() { from } else { from.add(at) }
                     };
-                    (
-                        at(self.bias, g.column),
-                        at(self.residual, row * self.ld_residual + g.column),
-                        self.ld_residual,
-                    )
+                    (at(self.bias, g.column), at(self.residual, row * self.ld_residual + g.column), self.ld_residual)
                 };
                 let tile = Tile {
                     k: k.len(),
-                    a: if k.is_empty() {
-                        self.a
-                    } else {
-                        self.a.add(row * p.lda + k.start)
-                    },
+                    a: if k.is_empty() { self.a } else { self.a.add(row * p.lda + k.start) },
                     lda: p.lda,
                     b: g.b,
                     b_step: g.b_step,
@@ -355,12 +283,8 @@ impl Product<'_> {
                     bias,
                     residual,
                     ld_residual,
-                    clamp: clamp.filter(|_| last && p.activation != Activation::NONE),
-                    prefetch: if prefetch_step == 0 {
-                        g.b
-                    } else {
-                        g.next.wrapping_add(i * prefetch_step * k.len())
-                    },
+                    clamp: clamp.filter(|_| last && p.activation != Activation::None),
+                    prefetch: if prefetch_step == 0 { g.b } else { g.next.wrapping_add(i * prefetch_step * k.len()) },
                     prefetch_step,
                 };
                 g.kernels[n_rows - 1](&tile);

@@ -32,28 +32,17 @@ numeric!(float: f32, f64; integer: i8, i16, i32, i64, u8, u16, u32, u64);
 
 /// C[M,N] = A[M,K]·B[K,N], rows `strides` apart (of A, B, C). Returns whether the slices were long enough; if not, nothing
 /// is written.
-pub fn matmul_generic<T: Numeric>(
-    [m, n, k]: [usize; 3],
-    strides: [usize; 3],
-    a: &[T],
-    b: &[T],
-    c: &mut [T],
-) -> bool {
+pub fn matmul_generic<T: Numeric>([m, n, k]: [usize; 3], strides: [usize; 3], a: &[T], b: &[T], c: &mut [T]) -> bool {
     if m == 0 || n == 0 {
         return true;
     }
     let fits = |rows: usize, columns: usize, stride: usize, len: usize| {
         rows == 0
             || columns == 0
-            || (rows - 1)
-                .checked_mul(stride)
-                .and_then(|x| x.checked_add(columns))
-                .is_some_and(|x| x <= len)
+            || (rows - 1).checked_mul(stride).and_then(|x| x.checked_add(columns)).is_some_and(|x| x <= len)
     };
     let [lda, ldb, ldc] = strides;
-    if !(fits(m, k, lda, a.len()) && fits(k, n, ldb, b.len()) && fits(m, n, ldc, c.len()))
-        || (ldc < n && m > 1)
-    {
+    if !(fits(m, k, lda, a.len()) && fits(k, n, ldb, b.len()) && fits(m, n, ldc, c.len())) || (ldc < n && m > 1) {
         return false;
     }
     /// Columns at a time: a row of C and a block of B stay in L1.
@@ -90,10 +79,7 @@ mod tests {
             assert!(matmul_generic([m, n, k], [k, n, n], &a, &b, &mut c));
             for i in 0..m {
                 for j in 0..n {
-                    assert_eq!(
-                        c[i * n + j],
-                        (0..k).map(|x| a[i * k + x] * b[x * n + j]).sum::<i64>()
-                    );
+                    assert_eq!(c[i * n + j], (0..k).map(|x| a[i * k + x] * b[x * n + j]).sum::<i64>());
                 }
             }
         }
@@ -102,23 +88,11 @@ mod tests {
     #[test]
     fn integers_wrap_and_short_slices_are_refused() {
         let mut c = [0u32; 1];
-        assert!(matmul_generic(
-            [1, 1, 2],
-            [2, 1, 1],
-            &[u32::MAX, 2],
-            &[2, 3],
-            &mut c
-        ));
+        assert!(matmul_generic([1, 1, 2], [2, 1, 1], &[u32::MAX, 2], &[2, 3], &mut c));
         assert_eq!(c, [4]);
         assert!(!matmul_generic([1, 1, 2], [2, 1, 1], &[1], &[2, 3], &mut c));
         assert_eq!(c, [4]);
         let mut d = [0.0f64; 4];
-        assert!(!matmul_generic(
-            [2, 2, 1],
-            [1, 2, 1],
-            &[1.0, 2.0],
-            &[2.0, 3.0],
-            &mut d
-        ));
+        assert!(!matmul_generic([2, 2, 1], [1, 2, 1], &[1.0, 2.0], &[2.0, 3.0], &mut d));
     }
 }

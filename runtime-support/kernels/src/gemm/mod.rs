@@ -4,19 +4,22 @@
 //! - [`pack`]: B in panels of 16 columns, offline or into scratch;
 //! - [`tile`]: the microkernels, one per tile size and instruction set;
 //! - [`f32`]: the loops around them;
-//! - [`generic`]: any numeric type, plain loops.
+//! - [`generic`]: any numeric type, plain loops;
+//! - [`kernel`]: the descriptors of both.
 //!
 //! Invariant: an element of C is `bias + residual`, then the products in order of k, each added by `F32x16::fma`. Neither
 //! tile, blocking nor split over streams changes that order, so they do not change a bit of the result.
 
 pub mod f32;
 pub mod generic;
+pub mod kernel;
 pub mod pack;
 pub mod params;
 pub mod tile;
 
-pub use f32::{Residual, gemm_f32, gemm_f32_units};
+pub use f32::{Residual, product_f32, product_f32_units};
 pub use generic::matmul_generic;
+pub use kernel::*;
 #[cfg(feature = "alloc")]
 pub use pack::pack_b;
 pub use pack::{pack_b_into, packed_len};

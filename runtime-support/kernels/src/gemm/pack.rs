@@ -17,22 +17,12 @@ pub const fn packed_len(k: usize, n: usize) -> usize {
 /// Packs K×N (or, `transposed`, N×K) with rows `stride` apart into `packed`, whose first [`packed_len`] elements it writes.
 ///
 /// Returns whether both slices were long enough; if not, nothing is written.
-pub fn pack_b_into(
-    packed: &mut [f32],
-    b: &[f32],
-    k: usize,
-    n: usize,
-    stride: usize,
-    transposed: bool,
-) -> bool {
+pub fn pack_b_into(packed: &mut [f32], b: &[f32], k: usize, n: usize, stride: usize, transposed: bool) -> bool {
     let (rows, columns) = if transposed { (n, k) } else { (k, n) };
     if rows == 0 || columns == 0 {
         return true;
     }
-    let Some(needed) = (rows - 1)
-        .checked_mul(stride)
-        .and_then(|x| x.checked_add(columns))
-    else {
+    let Some(needed) = (rows - 1).checked_mul(stride).and_then(|x| x.checked_add(columns)) else {
         return false;
     };
     let (Some(packed), true) = (packed.get_mut(..packed_len(k, n)), needed <= b.len()) else {
@@ -65,13 +55,7 @@ pub(super) fn pack_panel(out: &mut [f32], b: &[f32], width: usize, stride: usize
 }
 
 /// One panel from rows of Bᵀ, of which the first is the panel's first column.
-pub(super) fn pack_panel_transposed(
-    out: &mut [f32],
-    b: &[f32],
-    k: usize,
-    width: usize,
-    stride: usize,
-) {
+pub(super) fn pack_panel_transposed(out: &mut [f32], b: &[f32], k: usize, width: usize, stride: usize) {
     /// Rows of B at a time: a square block stays in L1 however large the stride.
     const BLOCK: usize = 16;
     let (lines, _) = out.as_chunks_mut::<PANEL>();
@@ -112,15 +96,7 @@ mod tests {
 
     #[test]
     fn panels_hold_every_element_and_zeros() {
-        for (k, n, gap) in [
-            (1, 1, 0),
-            (3, 16, 0),
-            (5, 17, 2),
-            (40, 33, 1),
-            (16, 48, 0),
-            (0, 4, 0),
-            (4, 0, 0),
-        ] {
+        for (k, n, gap) in [(1, 1, 0), (3, 16, 0), (5, 17, 2), (40, 33, 1), (16, 48, 0), (0, 4, 0), (4, 0, 0)] {
             for transposed in [false, true] {
                 let (rows, columns) = if transposed { (n, k) } else { (k, n) };
                 let stride = columns + gap;
@@ -130,16 +106,8 @@ mod tests {
                 for (i, &got) in packed[..packed_len(k, n)].iter().enumerate() {
                     let (panel, row, column) = (i / (PANEL * k), i / PANEL % k, i % PANEL);
                     let column = panel * PANEL + column;
-                    let at = if transposed {
-                        column * stride + row
-                    } else {
-                        row * stride + column
-                    };
-                    assert_eq!(
-                        got,
-                        if column < n { b[at] } else { 0.0 },
-                        "{k}x{n} {transposed} at {i}"
-                    );
+                    let at = if transposed { column * stride + row } else { row * stride + column };
+                    assert_eq!(got, if column < n { b[at] } else { 0.0 }, "{k}x{n} {transposed} at {i}");
                 }
                 assert_eq!(packed[packed_len(k, n)..], [-1.0; 3]);
             }
@@ -151,14 +119,7 @@ mod tests {
         let mut packed = [7.0; 32];
         assert!(!pack_b_into(&mut packed, &[1.0; 3], 2, 2, 2, false));
         assert!(!pack_b_into(&mut packed[..31], &[1.0; 4], 2, 2, 2, false));
-        assert!(!pack_b_into(
-            &mut packed,
-            &[1.0; 4],
-            2,
-            2,
-            usize::MAX,
-            false
-        ));
+        assert!(!pack_b_into(&mut packed, &[1.0; 4], 2, 2, usize::MAX, false));
         assert_eq!(packed, [7.0; 32]);
     }
 }

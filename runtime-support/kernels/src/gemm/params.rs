@@ -7,23 +7,22 @@ use super::pack::{PANEL, packed_len};
 use crate::activation::Activation;
 use core::ops::Range;
 
-/// How B lies in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum BLayout {
-    /// Panels of 16 columns, as [`super::pack_b_into`] writes them; `ldb` is not used.
-    #[default]
-    Packed,
-    /// K rows of N columns, `ldb` apart.
-    Rows,
-    /// N rows of K columns, `ldb` apart: the product is A·Bᵀ.
-    Transposed,
+crate::param_enum! {
+    /// How B lies in memory.
+    pub enum BLayout {
+        /// Panels of 16 columns, as [`super::pack_b_into`] writes them; `ldb` is not used.
+        Packed,
+        /// K rows of N columns, `ldb` apart.
+        Rows,
+        /// N rows of K columns, `ldb` apart: the product is A·Bᵀ.
+        Transposed,
+    }
 }
 
 /// C[M,N] = activation(A[M,K]·B[K,N] + bias[N] + residual[M,N]), over two levels of batch.
 ///
 /// Strides are in elements. A stride of 0 in a batch level shares the operand over it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GemmParams {
     /// Rows of A and C.
     pub m: usize,
@@ -98,7 +97,7 @@ impl GemmParams {
             b_batch: [0, 0],
             c_batch: [0, 0],
             residual_batch: [0, 0],
-            activation: Activation::NONE,
+            activation: Activation::None,
         }
     }
 
@@ -110,11 +109,7 @@ impl GemmParams {
     /// Along what one product is divided: columns, since then no two streams read the same part of B, unless C is so narrow
     /// that the shares would be uneven.
     pub const fn split(&self) -> Split {
-        if self.n_panels() >= 8 || self.n_panels() >= self.m {
-            Split::Columns
-        } else {
-            Split::Rows
-        }
+        if self.n_panels() >= 8 || self.n_panels() >= self.m { Split::Columns } else { Split::Rows }
     }
 
     /// Units in one product.
@@ -130,19 +125,13 @@ impl GemmParams {
         if self.m == 0 || self.n == 0 {
             return 0;
         }
-        self.units_per_product()
-            .saturating_mul(self.batch[0])
-            .saturating_mul(self.batch[1])
+        self.units_per_product().saturating_mul(self.batch[0]).saturating_mul(self.batch[1])
     }
 
     /// Elements of scratch that each stream needs.
     pub const fn scratch_len(&self) -> usize {
         let widest_group = super::tile::MAX_PANELS;
-        let panels = if self.n_panels() < widest_group {
-            self.n_panels()
-        } else {
-            widest_group
-        };
+        let panels = if self.n_panels() < widest_group { self.n_panels() } else { widest_group };
         match self.b_layout {
             BLayout::Packed => 0,
             BLayout::Rows if self.n.is_multiple_of(PANEL) => 0,
@@ -160,24 +149,16 @@ impl GemmParams {
             }
             let outer = (self.batch[0] - 1).checked_mul(batch[0])?;
             let inner = (self.batch[1] - 1).checked_mul(batch[1])?;
-            (rows - 1)
-                .checked_mul(stride)?
-                .checked_add(columns)?
-                .checked_add(outer)?
-                .checked_add(inner)
+            (rows - 1).checked_mul(stride)?.checked_add(columns)?.checked_add(outer)?.checked_add(inner)
         };
         if self.ldc < self.n && self.m > 1 {
             return None;
         }
         self.n.checked_add(PANEL)?;
-        self.units_per_product()
-            .checked_mul(self.batch[0])?
-            .checked_mul(self.batch[1])?;
+        self.units_per_product().checked_mul(self.batch[0])?.checked_mul(self.batch[1])?;
         let b = match self.b_layout {
             BLayout::Packed => {
-                self.n
-                    .checked_next_multiple_of(PANEL)?
-                    .checked_mul(self.k)?;
+                self.n.checked_next_multiple_of(PANEL)?.checked_mul(self.k)?;
                 rows(1, packed_len(self.k, self.n), 0, self.b_batch)?
             }
             BLayout::Rows => rows(self.k, self.n, self.ldb, self.b_batch)?,
@@ -208,17 +189,9 @@ mod tests {
 
     #[test]
     fn shares_cover_all_units_once() {
-        for (m, n, batch) in [
-            (128, 768, [1, 1]),
-            (100, 20, [1, 1]),
-            (5, 3, [2, 12]),
-            (0, 8, [1, 1]),
-            (1, 1000, [1, 1]),
-        ] {
-            let p = GemmParams {
-                batch,
-                ..GemmParams::packed(m, n, 64)
-            };
+        for (m, n, batch) in [(128, 768, [1, 1]), (100, 20, [1, 1]), (5, 3, [2, 12]), (0, 8, [1, 1]), (1, 1000, [1, 1])]
+        {
+            let p = GemmParams { batch, ..GemmParams::packed(m, n, 64) };
             for streams in 1..5 {
                 let mut next = 0;
                 for i in 0..streams {
@@ -236,18 +209,8 @@ mod tests {
         assert_eq!(GemmParams::packed(usize::MAX, 16, 2).lengths(), None);
         assert_eq!(GemmParams::packed(2, usize::MAX, 2).lengths(), None);
         assert_eq!(GemmParams::packed(1, 32, usize::MAX / 2).lengths(), None);
-        assert_eq!(
-            GemmParams {
-                ldc: 3,
-                ..GemmParams::packed(2, 4, 2)
-            }
-            .lengths(),
-            None
-        );
-        let p = GemmParams {
-            batch: [usize::MAX, 2],
-            ..GemmParams::packed(2, 4, 2)
-        };
+        assert_eq!(GemmParams { ldc: 3, ..GemmParams::packed(2, 4, 2) }.lengths(), None);
+        let p = GemmParams { batch: [usize::MAX, 2], ..GemmParams::packed(2, 4, 2) };
         assert_eq!(p.lengths(), None);
     }
 

@@ -59,11 +59,7 @@ unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, t: &Tile) {
     unsafe {
         let columns = |j: usize| if j + 1 == NV { t.n_last } else { LANES };
         let load = |p: *const f32, n: usize| {
-            if n == LANES {
-                s.load(p)
-            } else {
-                s.load_n(p, n)
-            }
+            if n == LANES { s.load(p) } else { s.load_n(p, n) }
         };
         // Plain index loops throughout: only those are unrolled early enough for the accumulators to become registers.
         let mut acc = [[s.zero(); NV]; MR];
@@ -185,13 +181,6 @@ mod scalar {
         unsafe { tile::<_, MR, NV>(crate::simd::scalar::Scalar, t) }
     }
 
-    pub(super) static TABLE: Table = Table {
-        widths: &[
-            (
-                1,
-                &[kernel::<1, 1> as TileFn, kernel::<2, 1>, kernel::<3, 1>],
-            ),
-            (2, &[kernel::<1, 2>]),
-        ],
-    };
+    pub(super) static TABLE: Table =
+        Table { widths: &[(1, &[kernel::<1, 1> as TileFn, kernel::<2, 1>, kernel::<3, 1>]), (2, &[kernel::<1, 2>])] };
 }

@@ -45,7 +45,7 @@ impl Case {
             let units = self.p.share(i, streams);
             // SAFETY: one share after another.
             let ok = unsafe {
-                gemm_f32_units(
+                product_f32_units(
                     isa,
                     &self.p,
                     units,
@@ -69,9 +69,7 @@ impl Case {
         let mut want = vec![f64::from(MARGIN); needed.c + 3];
         let old = random(needed.c, 9);
         if self.in_place {
-            want.iter_mut()
-                .zip(&old)
-                .for_each(|(w, &o)| *w = f64::from(o));
+            want.iter_mut().zip(&old).for_each(|(w, &o)| *w = f64::from(o));
         }
         for i0 in 0..p.batch[0] {
             for i1 in 0..p.batch[1] {
@@ -86,10 +84,8 @@ impl Case {
                             sum += f64::from(r[at(p.residual_batch) + i * p.ld_residual + j]);
                         }
                         for k in 0..p.k {
-                            let b_at =
-                                at(p.b_batch) + if transposed { j * ldb + k } else { k * ldb + j };
-                            sum += f64::from(self.a[at(p.a_batch) + i * p.lda + k])
-                                * f64::from(b_plain[b_at]);
+                            let b_at = at(p.b_batch) + if transposed { j * ldb + k } else { k * ldb + j };
+                            sum += f64::from(self.a[at(p.a_batch) + i * p.lda + k]) * f64::from(b_plain[b_at]);
                         }
                         want[c_at] = f64::from(p.activation.scalar(sum as f32));
                     }
@@ -101,18 +97,12 @@ impl Case {
             // Rounding errors grow with √k, partial sums too.
             let tolerance = 5e-6 + 1e-7 * p.k as f64;
             for (x, (&got, &want)) in got.iter().zip(&want).enumerate() {
-                assert!(
-                    (f64::from(got) - want).abs() <= tolerance,
-                    "{isa:?} {p:?} at {x}: {got}, expected {want}"
-                );
+                assert!((f64::from(got) - want).abs() <= tolerance, "{isa:?} {p:?} at {x}: {got}, expected {want}");
             }
             for streams in [2, 3] {
                 let shared = self.run(isa, streams);
                 assert!(
-                    shared
-                        .iter()
-                        .zip(&got)
-                        .all(|(a, b)| a.to_bits() == b.to_bits()),
+                    shared.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits()),
                     "{isa:?} {p:?}: bits differ over {streams} streams"
                 );
             }
@@ -121,20 +111,8 @@ impl Case {
 }
 
 /// Builds and checks one case: `gap` widens every stride.
-fn case(
-    m: usize,
-    n: usize,
-    k: usize,
-    layout: BLayout,
-    gap: usize,
-    epilogue: usize,
-    activation: Activation,
-) {
-    let (rows, columns) = if layout == BLayout::Transposed {
-        (n, k)
-    } else {
-        (k, n)
-    };
+fn case(m: usize, n: usize, k: usize, layout: BLayout, gap: usize, epilogue: usize, activation: Activation) {
+    let (rows, columns) = if layout == BLayout::Transposed { (n, k) } else { (k, n) };
     let ldb = columns + gap;
     let b_plain = random(rows * ldb, 2);
     let p = GemmParams {
@@ -171,7 +149,7 @@ fn every_count_of_rows_and_width_of_tail() {
     for layout in LAYOUTS {
         for m in 1..=30 {
             for n in [1, 15, 16, 17, 31, 32, 33, 48, 63, 65, 129] {
-                case(m, n, 5 + m % 3, layout, m % 2, m % 5, Activation::NONE);
+                case(m, n, 5 + m % 3, layout, m % 2, m % 5, Activation::None);
             }
         }
     }
@@ -180,12 +158,12 @@ fn every_count_of_rows_and_width_of_tail() {
 #[test]
 fn every_epilogue_and_activation() {
     let activations = [
-        Activation::NONE,
-        Activation::RELU,
-        Activation::clip(-0.5, 0.5),
-        Activation::GELU,
-        Activation::SILU,
-        Activation::leaky_relu(0.1),
+        Activation::None,
+        Activation::Relu,
+        Activation::Clip { lo: -0.5, hi: 0.5 },
+        Activation::Gelu,
+        Activation::Silu,
+        Activation::LeakyRelu { alpha: 0.1 },
     ];
     for layout in LAYOUTS {
         for epilogue in 0..5 {
@@ -201,18 +179,18 @@ fn every_epilogue_and_activation() {
 fn blocks_of_k_and_rows() {
     for layout in LAYOUTS {
         for epilogue in [0, 4] {
-            case(40, 50, 2500, layout, 0, epilogue, Activation::RELU);
-            case(300, 40, 1100, layout, 5, epilogue, Activation::SILU);
+            case(40, 50, 2500, layout, 0, epilogue, Activation::Relu);
+            case(300, 40, 1100, layout, 5, epilogue, Activation::Silu);
         }
     }
-    case(33, 70, 1024, BLayout::Packed, 0, 2, Activation::NONE);
+    case(33, 70, 1024, BLayout::Packed, 0, 2, Activation::None);
 }
 
 #[test]
 fn empty_extents() {
     for layout in LAYOUTS {
         for (m, n, k) in [(0, 5, 5), (5, 0, 5), (0, 0, 0), (3, 3, 0), (1, 20, 0)] {
-            case(m, n, k, layout, 0, 1, Activation::NONE);
+            case(m, n, k, layout, 0, 1, Activation::None);
         }
     }
 }
@@ -222,11 +200,7 @@ fn batches_of_heads_in_place_of_transposes() {
     // [batch, seq, heads, size] operands, read and written where they lie.
     for layout in [BLayout::Rows, BLayout::Transposed] {
         for (batch, heads, m, n, k) in [(1, 3, 5, 7, 9), (2, 12, 17, 33, 16), (3, 2, 64, 64, 32)] {
-            let (b_rows, b_columns) = if layout == BLayout::Transposed {
-                (n, k)
-            } else {
-                (k, n)
-            };
+            let (b_rows, b_columns) = if layout == BLayout::Transposed { (n, k) } else { (k, n) };
             let ldb = heads * b_columns;
             let b = random(batch * b_rows * ldb, 2);
             let p = GemmParams {
@@ -241,15 +215,7 @@ fn batches_of_heads_in_place_of_transposes() {
                 ..GemmParams::packed(m, n, k)
             };
             let a = random(batch * m * heads * k, 1);
-            Case {
-                p,
-                a,
-                b: b.clone(),
-                bias: None,
-                residual: None,
-                in_place: false,
-            }
-            .check(&b, ldb);
+            Case { p, a, b: b.clone(), bias: None, residual: None, in_place: false }.check(&b, ldb);
         }
     }
 }
@@ -261,82 +227,15 @@ fn short_operands_are_refused_untouched() {
     let (a, b, bias) = (random(needed.a, 1), random(needed.b, 2), random(20, 3));
     let mut c = vec![MARGIN; needed.c];
     let isa = Isa::detect();
-    assert!(!gemm_f32(
-        isa,
-        &p,
-        &a[1..],
-        &b,
-        None,
-        Residual::None,
-        &mut c,
-        &mut []
-    ));
-    assert!(!gemm_f32(
-        isa,
-        &p,
-        &a,
-        &b[1..],
-        None,
-        Residual::None,
-        &mut c,
-        &mut []
-    ));
-    assert!(!gemm_f32(
-        isa,
-        &p,
-        &a,
-        &b,
-        Some(&bias[1..]),
-        Residual::None,
-        &mut c,
-        &mut []
-    ));
-    assert!(!gemm_f32(
-        isa,
-        &p,
-        &a,
-        &b,
-        None,
-        Residual::Of(&a),
-        &mut c,
-        &mut []
-    ));
-    assert!(!gemm_f32(
-        isa,
-        &p,
-        &a,
-        &b,
-        None,
-        Residual::None,
-        &mut c[1..],
-        &mut []
-    ));
-    let plain = GemmParams {
-        b_layout: BLayout::Transposed,
-        ldb: 8,
-        ..p
-    };
-    assert!(!gemm_f32(
-        isa,
-        &plain,
-        &a,
-        &b,
-        None,
-        Residual::None,
-        &mut c,
-        &mut []
-    ));
+    assert!(!product_f32(isa, &p, &a[1..], &b, None, Residual::None, &mut c, &mut []));
+    assert!(!product_f32(isa, &p, &a, &b[1..], None, Residual::None, &mut c, &mut []));
+    assert!(!product_f32(isa, &p, &a, &b, Some(&bias[1..]), Residual::None, &mut c, &mut []));
+    assert!(!product_f32(isa, &p, &a, &b, None, Residual::Of(&a), &mut c, &mut []));
+    assert!(!product_f32(isa, &p, &a, &b, None, Residual::None, &mut c[1..], &mut []));
+    let plain = GemmParams { b_layout: BLayout::Transposed, ldb: 8, ..p };
+    assert!(!product_f32(isa, &plain, &a, &b, None, Residual::None, &mut c, &mut []));
     assert!(c.iter().all(|&x| x == MARGIN));
-    assert!(gemm_f32(
-        isa,
-        &p,
-        &a,
-        &b,
-        Some(&bias),
-        Residual::None,
-        &mut c,
-        &mut []
-    ));
+    assert!(product_f32(isa, &p, &a, &b, Some(&bias), Residual::None, &mut c, &mut []));
 }
 
 #[test]

@@ -117,17 +117,22 @@ fn main() {
     for [m, n, k] in shapes {
         bench(isa, &format!("{m}x{n}x{k}"), &GemmParams::packed(m, n, k));
     }
-    let heads = |n, k, b_layout| GemmParams {
-        lda: 12 * k,
-        ldb: if b_layout == BLayout::Rows { 12 * n } else { 12 * k },
-        ldc: 12 * n,
+    // Heads side by side in rows of A, B and C.
+    let heads = |heads: usize, m, n, k, b_layout| GemmParams {
+        lda: heads * k,
+        ldb: if b_layout == BLayout::Rows { heads * n } else { heads * k },
+        ldc: heads * n,
         b_layout,
-        batch: [1, 12],
+        batch: [1, heads],
         a_batch: [0, k],
         b_batch: [0, if b_layout == BLayout::Rows { n } else { k }],
         c_batch: [0, n],
-        ..GemmParams::packed(128, n, k)
+        ..GemmParams::packed(m, n, k)
     };
-    bench(isa, "12 heads 128x64x128 A.B", &heads(64, 128, BLayout::Rows));
-    bench(isa, "12 heads 128x128x64 A.Bt", &heads(128, 64, BLayout::Transposed));
+    for [n_heads, m, n, k] in
+        [[12, 128, 64, 128], [6, 1500, 64, 1500], [1, 512, 512, 512], [1, 300, 300, 300], [12, 1, 64, 448]]
+    {
+        bench(isa, &format!("{n_heads}x {m}x{n}x{k} A.B"), &heads(n_heads, m, n, k, BLayout::Rows));
+        bench(isa, &format!("{n_heads}x {m}x{k}x{n} A.Bt"), &heads(n_heads, m, k, n, BLayout::Transposed));
+    }
 }

@@ -226,7 +226,14 @@ impl Product<'_> {
                                 for (j, out) in scratch.chunks_exact_mut(len).take(width).enumerate() {
                                     let from = column + j * PANEL;
                                     let columns = PANEL.min(p.n - from);
-                                    pack_panel_transposed(out, &self.b[from * p.ldb + k..], k_end - k, columns, p.ldb);
+                                    pack_panel_transposed(
+                                        self.isa,
+                                        out,
+                                        &self.b[from * p.ldb + k..],
+                                        k_end - k,
+                                        columns,
+                                        p.ldb,
+                                    );
                                 }
                                 group.b = scratch.as_ptr();
                                 group.b_panel = len;

@@ -3,6 +3,8 @@
 //! In: B as K rows of N or as N rows of K, any row stride. Out: a panel's 16 columns of one row of B are one cache line and
 //! follow each other in order of k, so a microkernel reads B as streams. Every instruction set reads the same panels.
 
+use crate::isa::Isa;
+
 /// Columns of a panel.
 pub const PANEL: usize = 16;
 
@@ -18,6 +20,7 @@ pub const fn packed_len(k: usize, n: usize) -> usize {
 ///
 /// Returns whether both slices were long enough; if not, nothing is written.
 pub fn pack_b_into(packed: &mut [f32], b: &[f32], k: usize, n: usize, stride: usize, transposed: bool) -> bool {
+    let isa = Isa::Scalar; // offline: the plain loops are quick enough and cross-compile
     let (rows, columns) = if transposed { (n, k) } else { (k, n) };
     if rows == 0 || columns == 0 {
         return true;
@@ -32,7 +35,7 @@ pub fn pack_b_into(packed: &mut [f32], b: &[f32], k: usize, n: usize, stride: us
         let from = panel * PANEL;
         let width = PANEL.min(n - from);
         if transposed {
-            pack_panel_transposed(out, &b[from * stride..], k, width, stride);
+            pack_panel_transposed(isa, out, &b[from * stride..], k, width, stride);
         } else {
             pack_panel(out, &b[from..], width, stride);
         }
@@ -55,13 +58,29 @@ pub(super) fn pack_panel(out: &mut [f32], b: &[f32], width: usize, stride: usize
 }
 
 /// One panel from rows of Bᵀ, of which the first is the panel's first column.
-pub(super) fn pack_panel_transposed(out: &mut [f32], b: &[f32], k: usize, width: usize, stride: usize) {
-    /// Rows of B at a time: a square block stays in L1 however large the stride.
-    const BLOCK: usize = 16;
+pub(super) fn pack_panel_transposed(isa: Isa, out: &mut [f32], b: &[f32], k: usize, width: usize, stride: usize) {
+    /// Steps of k at a time: a block of B stays in L1 however large the stride.
+    const BLOCK: usize = 8;
     let (lines, _) = out.as_chunks_mut::<PANEL>();
+    let lines = &mut lines[..k];
+    #[cfg(target_arch = "x86_64")]
+    let whole = width == PANEL && matches!(isa, Isa::Avx2 | Isa::Avx512) && b.len() >= (PANEL - 1) * stride + k;
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = isa;
     for (block, lines) in lines.chunks_mut(BLOCK).enumerate() {
         let from = block * BLOCK;
-        debug_assert!(from < k);
+        #[cfg(target_arch = "x86_64")]
+        if whole && lines.len() == BLOCK {
+            let out = lines.as_flattened_mut().as_mut_ptr();
+            for column in [0, 8] {
+                // SAFETY: the set has AVX2; 16 rows of B have `from + 8 <= k` elements each; `lines` has 8 of 16.
+                unsafe {
+                    let b = b.as_ptr().add(column * stride + from);
+                    crate::simd::avx2::transpose8(out.add(column), PANEL, b, stride);
+                }
+            }
+            continue;
+        }
         for column in 0..PANEL {
             if column < width {
                 let row = &b[column * stride + from..][..lines.len()];
@@ -110,6 +129,19 @@ mod tests {
                     assert_eq!(got, if column < n { b[at] } else { 0.0 }, "{k}x{n} {transposed} at {i}");
                 }
                 assert_eq!(packed[packed_len(k, n)..], [-1.0; 3]);
+            }
+        }
+    }
+
+    #[test]
+    fn transposing_is_the_same_on_every_set() {
+        for isa in Isa::supported() {
+            for (k, width, stride) in [(1, 16, 1), (8, 16, 8), (19, 16, 23), (64, 16, 768), (17, 5, 17), (0, 16, 3)] {
+                let b: Vec<f32> = (0..15 * stride + k).map(|i| 1.0 + i as f32).collect();
+                let (mut got, mut want) = (std::vec![0.5; PANEL * k], std::vec![0.5; PANEL * k]);
+                pack_panel_transposed(isa, &mut got, &b, k, width, stride);
+                pack_panel_transposed(Isa::Scalar, &mut want, &b, k, width, stride);
+                assert_eq!(got, want, "{isa:?} {k} {width} {stride}");
             }
         }
     }

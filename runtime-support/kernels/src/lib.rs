@@ -13,12 +13,13 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
-mod activation;
+pub mod activation;
 #[cfg(feature = "alloc")]
 mod aligned;
 mod cx;
 mod descriptor;
 pub mod dtype;
+pub mod gemm;
 pub mod isa;
 pub mod movement;
 pub mod simd;
@@ -31,5 +32,6 @@ pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandVi
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;
+pub use gemm::{BLayout, Gemm, MatMul, gemm_f32, matmul_f64, matmul_i32, matmul_i64, matmul_u32, matmul_u64};
 pub use isa::Isa;
 pub use movement::*;

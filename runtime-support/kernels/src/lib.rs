@@ -18,6 +18,7 @@ mod activation;
 mod aligned;
 mod cx;
 mod descriptor;
+pub mod conv;
 pub mod dtype;
 pub mod isa;
 pub mod movement;
@@ -26,6 +27,7 @@ pub mod simd;
 pub use activation::Activation;
 #[cfg(feature = "alloc")]
 pub use aligned::AlignedBytes;
+pub use conv::*;
 pub use cx::{ALIGN, Access, Cx, Fault, Region, Role, RunState};
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};

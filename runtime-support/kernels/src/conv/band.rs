@@ -6,7 +6,6 @@
 
 use super::blocked::Band;
 use super::geometry::Plan;
-use crate::Isa;
 use crate::simd_fn;
 
 simd_fn! {

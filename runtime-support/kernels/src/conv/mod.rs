@@ -1,0 +1,21 @@
+//! Convolutions: direct ones over channels in blocks of 16, depthwise ones, and generic ones over plain layouts.
+mod band;
+mod blocked;
+mod epilogue;
+mod geometry;
+mod layout;
+#[cfg(feature = "alloc")]
+mod pack;
+mod reference;
+#[cfg(all(test, feature = "alloc"))]
+mod tests;
+mod tile;
+
+pub use blocked::*;
+pub use geometry::{
+    ConvShape, conv_blocked_scratch_bytes, conv_blocked_units, conv_first_scratch_bytes, conv_first_units,
+};
+#[cfg(feature = "alloc")]
+pub use pack::*;
+pub use layout::*;
+pub use reference::*;

@@ -167,12 +167,7 @@ pub(crate) struct Band {
 impl Band {
     fn new(plan: &Plan, at_y: usize, at_x: usize) -> Self {
         let (row, col) = (at_y * plan.band_rows, at_x * plan.band_cols);
-        Self {
-            row,
-            rows: plan.band_rows.min(plan.shape.oh - row),
-            col,
-            cols: plan.band_cols.min(plan.shape.ow - col),
-        }
+        Self { row, rows: plan.band_rows.min(plan.shape.oh - row), col, cols: plan.band_cols.min(plan.shape.ow - col) }
     }
 }
 
@@ -213,7 +208,8 @@ impl Operands<'_> {
             (self.x.as_ptr().wrapping_add(origin), plan.row_step)
         };
         // Rows of single taps that follow each other without a gap are one row.
-        let joined = s.kh == 1 && s.kw == 1 && row_step == 1 && plan.pitch == s.ow && band.cols == s.ow && plan.phases == 1;
+        let joined =
+            s.kh == 1 && s.kw == 1 && row_step == 1 && plan.pitch == s.ow && band.cols == s.ow && plan.phases == 1;
         let (rows, cols) = if joined { (1, band.rows * band.cols) } else { (band.rows, band.cols) };
         let taps = plan.ic_blocks * LANE * s.kh * s.kw * 16;
         let y_block = s.oh * s.ow * 16;

@@ -102,10 +102,7 @@ impl Plan {
         let single_tap = s.kh == 1 && s.kw == 1;
         let unit_stride = s.sy == 1 && s.sx == 1;
         // Right and bottom padding show in the output's extents.
-        let padded = s.pt > 0
-            || s.pl > 0
-            || reach(s.oh, s.sy, s.kh, s.dy) > s.h
-            || reach(s.ow, s.sx, s.kw, s.dx) > s.w;
+        let padded = s.pt > 0 || s.pl > 0 || reach(s.oh, s.sy, s.kh, s.dy) > s.h || reach(s.ow, s.sx, s.kw, s.dx) > s.w;
         let copied = padded || s.sx != 1;
         if single_tap && unit_stride && !padded && s.oh == s.h && s.ow == s.w {
             s.w *= s.h;
@@ -140,11 +137,8 @@ impl Plan {
         }
         let bands_y = s.oh.div_ceil(band_rows);
         let bands_x = s.ow.div_ceil(band_cols);
-        let (in_rows, phases, pitch) = if copied {
-            (reach(band_rows, row_step, s.kh, s.dy), phases, band_cols + apron)
-        } else {
-            (s.h, 1, s.w)
-        };
+        let (in_rows, phases, pitch) =
+            if copied { (reach(band_rows, row_step, s.kh, s.dy), phases, band_cols + apron) } else { (s.h, 1, s.w) };
         Self {
             shape: s,
             lane,
@@ -182,22 +176,26 @@ impl Plan {
 
     /// Whether the extents fit together and none overflows: to be asked before [`Plan::new`].
     pub(crate) fn is_valid(s: &ConvShape, lane: usize) -> bool {
-        let limit = |xs: &[usize]| {
-            xs.iter().try_fold(1usize, |a, &x| a.checked_mul(x)).is_some_and(|p| p < 1 << 48)
-        };
-        let channels = s.groups >= 1 && s.ic > 0 && s.ic % s.groups == 0 && s.oc % s.groups == 0;
+        let channels = s.groups >= 1 && s.ic.is_multiple_of(s.groups) && s.oc.is_multiple_of(s.groups);
         // A group that starts within a block cannot be addressed.
-        let blocks = s.groups == 1 || (lane == 16 && (s.ic / s.groups) % 16 == 0 && (s.oc / s.groups) % 16 == 0);
-        let steps = s.kh >= 1 && s.kw >= 1 && s.sy >= 1 && s.sx >= 1 && s.dy >= 1 && s.dx >= 1;
-        channels
-            && blocks
-            && steps
-            && limit(&[s.n + 1, s.ic + 16, s.h + 1, s.w + 1])
-            && limit(&[s.n + 1, s.oc + 16, s.oh + 1, s.ow + 1])
-            && limit(&[s.ic + 16, s.oh + 1, s.sy, s.ow + 1, s.sx])
-            && limit(&[s.ic + 16, s.kh, s.dy, s.kw, s.dx])
-            && limit(&[s.oc + 16, s.ic + 16, s.kh, s.kw])
-            && limit(&[s.pt + 1, s.pl + 1])
+        let whole_blocks = |c: usize| (c / s.groups).is_multiple_of(16);
+        let blocks = s.groups == 1 || (lane == 16 && whole_blocks(s.ic) && whole_blocks(s.oc));
+        channels && s.is_bounded() && blocks && s.ic > 0
+    }
+}
+
+impl ConvShape {
+    /// Whether kernel, strides and dilations are at least 1 and no address computed from the extents overflows.
+    pub(crate) fn is_bounded(&self) -> bool {
+        let s = self;
+        let bounded = |xs: &[usize]| xs.iter().try_fold(1usize, |a, &x| a.checked_mul(x)).is_some_and(|p| p < 1 << 48);
+        [s.kh, s.kw, s.sy, s.sx, s.dy, s.dx].iter().all(|&v| v >= 1)
+            && [s.n, s.ic, s.oc, s.h, s.w, s.oh, s.ow, s.pt, s.pl].iter().all(|&v| v < 1 << 40)
+            && bounded(&[s.n + 1, s.ic + 16, s.h + 1, s.w + 1])
+            && bounded(&[s.n + 1, s.oc + 16, s.oh + 1, s.ow + 1])
+            && bounded(&[s.ic + 16, s.oh + 1, s.sy, s.ow + 1, s.sx])
+            && bounded(&[s.ic + 16, s.kh, s.dy, s.kw, s.dx])
+            && bounded(&[s.oc + 16, s.ic + 16, s.kh, s.kw])
     }
 }
 

@@ -108,7 +108,7 @@ fn transpose8(isa: Isa, x: &[f32], x_stride: usize, y: &mut [f32], y_stride: usi
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: these sets prove AVX2; eight rows of eight lie in both slices.
-        Isa::Avx2 { .. } | Isa::Avx512 { .. } => unsafe {
+        Isa::Avx2 | Isa::Avx512 => unsafe {
             transpose8_avx2(x.as_ptr(), x_stride, y.as_mut_ptr(), y_stride);
         },
         _ => {

@@ -37,7 +37,7 @@ pub fn pack_bias(bias: &[f32]) -> Vec<f32> {
 }
 
 fn pack(w: &[f32], oc: usize, icg: usize, taps: usize, groups: usize, lane: usize) -> Option<Vec<f32>> {
-    if groups == 0 || oc % groups != 0 || w.len() != oc.checked_mul(icg)?.checked_mul(taps)? {
+    if groups == 0 || !oc.is_multiple_of(groups) || w.len() != oc.checked_mul(icg)?.checked_mul(taps)? {
         return None;
     }
     let ocg = oc / groups;

@@ -180,10 +180,61 @@ fn check(case: Case, first: bool) {
                     let ConvShape { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups } = s;
                     let (x, weights, part_begin, part_end) = (r[0], r[1], part[0], part[1]);
                     if first {
-                        let d = ConvFirst { x, weights, bias, y, residual, scratch, n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, part_begin, part_end, activation };
+                        let d = ConvFirst {
+                            x,
+                            weights,
+                            bias,
+                            y,
+                            residual,
+                            scratch,
+                            n,
+                            ic,
+                            oc,
+                            h,
+                            w,
+                            oh,
+                            ow,
+                            kh,
+                            kw,
+                            sy,
+                            sx,
+                            dy,
+                            dx,
+                            pt,
+                            pl,
+                            part_begin,
+                            part_end,
+                            activation,
+                        };
                         conv_first_f32(cx, &d);
                     } else {
-                        let d = ConvBlocked { x, weights, bias, y, residual, scratch, n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups, part_begin, part_end, activation };
+                        let d = ConvBlocked {
+                            x,
+                            weights,
+                            bias,
+                            y,
+                            residual,
+                            scratch,
+                            n,
+                            ic,
+                            oc,
+                            h,
+                            w,
+                            oh,
+                            ow,
+                            kh,
+                            kw,
+                            sy,
+                            sx,
+                            dy,
+                            dx,
+                            pt,
+                            pl,
+                            groups,
+                            part_begin,
+                            part_end,
+                            activation,
+                        };
                         conv_blocked_f32(cx, &d);
                     }
                 }
@@ -212,6 +263,58 @@ fn first_equals_definition() {
     }
 }
 
+const DEPTHWISE_CASES: &[ConvShape] = &[
+    case([1, 16, 16, 16], [9, 21], [3, 3], [1, 1], [1, 1], [1, 1, 1, 1]),
+    case([2, 20, 20, 20], [7, 7], [3, 3], [1, 1], [1, 1], [1, 1, 1, 1]),
+    case([1, 40, 40, 40], [14, 33], [3, 3], [2, 2], [1, 1], [1, 1, 1, 1]),
+    case([1, 16, 16, 16], [12, 40], [5, 5], [1, 1], [1, 1], [2, 2, 2, 2]),
+    case([1, 33, 33, 33], [12, 23], [5, 5], [2, 2], [1, 1], [1, 2, 2, 1]),
+    case([1, 17, 17, 17], [2, 3], [5, 5], [1, 1], [1, 1], [2, 2, 2, 2]),
+    case([1, 16, 16, 16], [10, 30], [3, 3], [1, 1], [2, 2], [2, 2, 2, 2]),
+    case([1, 16, 16, 16], [1, 30], [1, 7], [1, 3], [1, 1], [0, 6, 0, 0]),
+    case([1, 16, 16, 16], [9, 9], [3, 3], [3, 1], [1, 1], [0, 0, 0, 0]),
+    case([1, 16, 16, 16], [20, 20], [7, 7], [1, 1], [1, 1], [3, 3, 3, 3]),
+    case([1, 16, 16, 16], [3, 3], [3, 3], [1, 1], [1, 1], [4, 4, 4, 4]),
+];
+
+#[test]
+fn depthwise_equals_definition() {
+    for &s in DEPTHWISE_CASES {
+        let taps = s.kh * s.kw;
+        let x = numbers(s.n * s.ic * s.h * s.w, 1);
+        let w = numbers(s.oc * taps, 2);
+        let bias = numbers(s.oc, 3);
+        let res = numbers(s.n * s.oc * s.oh * s.ow, 4);
+        let mut expected = reference(&s, &x, &w, Some(&bias));
+        for (e, r) in expected.iter_mut().zip(&res) {
+            *e = (*e + r).clamp(-20.0, 50.0);
+        }
+        let x = blocked(&x, s.n, s.ic, s.h * s.w);
+        let packed = pack_depthwise_weights(&w, s.ic, taps).expect("lengths");
+        let res = blocked(&res, s.n, s.oc, s.oh * s.ow);
+        let units = depthwise_units(s.n, s.ic, s.oh);
+        for isa in Isa::supported() {
+            for cuts in [vec![0, units], vec![0, units / 3, units - units / 4, units]] {
+                for in_place in [false, true] {
+                    let y0 = if in_place { res.clone() } else { vec![f32::NAN; res.len()] };
+                    let y = run(isa, &[&x, &packed, &pack_bias(&bias), &res], &y0, 0, |cx, r, y, _| {
+                        for part in cuts.windows(2) {
+                            let ConvShape { n, ic: c, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, .. } = s;
+                            let (x, weights, bias, residual) = (r[0], r[1], Some(r[2]), Some(if in_place { y } else { r[3] }));
+                            let (part_begin, part_end) = (part[0], part[1]);
+                            let activation = Activation::Clip { lo: -20.0, hi: 50.0 };
+                            let d = Depthwise { x, weights, bias, y, residual, n, c, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, part_begin, part_end, activation };
+                            depthwise_f32(cx, &d);
+                        }
+                    })
+                    .unwrap_or_else(|f| panic!("{isa:?} {s:?}: {f:?}"));
+                    assert_eq!(plain(&y, s.n, s.oc, s.oh * s.ow), expected, "{isa:?} {cuts:?} {s:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn layouts_round_trip() {
     for [n, c, spatial] in [[1, 16, 16], [2, 19, 13], [1, 3, 50], [3, 40, 1], [1, 24, 35], [1, 1, 0]] {
@@ -222,7 +325,10 @@ fn layouts_round_trip() {
                 let empty = vec![f32::NAN; n * c.next_multiple_of(16) * spatial];
                 let y = run(isa, &[&x], &empty, 0, |cx, r, y, _| {
                     for p in cuts.windows(2) {
-                        to_blocked16_f32(cx, &ToBlocked16 { x: r[0], y, n, c, spatial, part_begin: p[0], part_end: p[1] });
+                        to_blocked16_f32(
+                            cx,
+                            &ToBlocked16 { x: r[0], y, n, c, spatial, part_begin: p[0], part_end: p[1] },
+                        );
                     }
                 })
                 .expect("no fault");

@@ -18,6 +18,7 @@ pub mod activation;
 mod aligned;
 mod cx;
 mod descriptor;
+pub mod conv;
 pub mod dtype;
 pub mod gemm;
 pub mod isa;
@@ -27,6 +28,7 @@ pub mod simd;
 pub use activation::Activation;
 #[cfg(feature = "alloc")]
 pub use aligned::AlignedBytes;
+pub use conv::*;
 pub use cx::{ALIGN, Access, Cx, Fault, Region, Role, RunState};
 pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandView};
 #[doc(hidden)]

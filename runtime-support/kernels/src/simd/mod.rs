@@ -16,6 +16,7 @@ pub mod avx2;
 pub mod avx512;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 pub mod neon;
+pub mod math;
 pub mod scalar;
 #[cfg(test)]
 mod tests;

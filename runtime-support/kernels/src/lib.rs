@@ -21,9 +21,11 @@ mod descriptor;
 pub mod conv;
 pub mod dtype;
 pub mod gemm;
+pub mod half;
 pub mod isa;
 pub mod movement;
 pub mod simd;
+pub mod small_float;
 
 pub use activation::Activation;
 #[cfg(feature = "alloc")]
@@ -35,5 +37,7 @@ pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandVi
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;
 pub use gemm::{BLayout, Gemm, MatMul, gemm_f32, matmul_f64, matmul_i32, matmul_i64, matmul_u32, matmul_u64};
+pub use half::{bf16, f16};
 pub use isa::Isa;
 pub use movement::*;
+pub use small_float::{PowerRounding, SmallFloat};

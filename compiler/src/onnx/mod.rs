@@ -20,6 +20,8 @@ pub mod proto;
 mod scope;
 mod sparse;
 mod tensor;
+#[cfg(test)]
+mod testing;
 mod value;
 mod wire;
 mod write;
@@ -121,11 +123,12 @@ fn decode_model(proto: ModelProto, decoder: &mut Decoder) -> Option<Model> {
     let before_functions = decoder.errors.len();
     let functions = proto.functions.into_iter().map(|function| decoder.function(function)).collect();
     let functions = Functions::check(functions, &mut decoder.errors);
-    if decoder.errors.len() == before_functions {
-        functions.inline(&mut graph, onnx_version, &mut decoder.errors);
+    let is_whole =
+        decoder.errors.len() > before_functions || functions.inline(&mut graph, onnx_version, &mut decoder.errors);
+    if is_whole {
+        scope::order_graph(&mut graph, &mut decoder.errors);
+        control::check_control(&mut graph, &mut decoder.errors);
     }
-    scope::order_graph(&mut graph, &mut decoder.errors);
-    control::check_control(&mut graph, &mut decoder.errors);
     Some(Model {
         ir_version: proto.ir_version,
         opsets: opsets.into_versions(),

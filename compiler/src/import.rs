@@ -26,6 +26,8 @@ pub struct ImportOptions {
     pub dims: BTreeMap<String, DimBound>,
     /// Extents of inputs at hand, by input index: they fix what is free.
     pub input_dims: BTreeMap<usize, Vec<usize>>,
+    /// Inputs that are baked in as constants, by input index: they are no inputs of the module.
+    pub input_constants: BTreeMap<usize, Tensor>,
 }
 
 /// Builds the graph.
@@ -36,6 +38,11 @@ pub fn import(model: &onnx::Model, options: &ImportOptions) -> Result<Graph, Com
     // One symbol name is one extent, wherever it stands.
     let mut known: BTreeMap<String, Dim> = BTreeMap::new();
     for (i, info) in model.graph.inputs.iter().enumerate() {
+        if let Some(t) = options.input_constants.get(&i) {
+            let id = graph.add_constant(info.name.clone(), t.clone());
+            scope.insert(info.name.clone(), id);
+            continue;
+        }
         match input_type(i, info, options, &mut known) {
             Ok(ty) => {
                 let value = Value { name: info.name.clone(), ty: Some(ty), ..Value::default() };

@@ -119,9 +119,9 @@ impl SmallFloat {
 
     /// The code of a value; not for `F8E8M0`, see [`encode_e8m0`].
     ///
-    /// What does not fit becomes the greatest finite value of its sign where `saturate` says so (for infinity only with
-    /// `infinity_saturates`: ONNX changed that in opset 25), else infinity or NaN. Formats without either always
-    /// saturate; NaN becomes their greatest value.
+    /// What does not fit becomes the greatest finite value of its sign where `saturate` says so, else infinity or NaN.
+    /// `infinity_saturates` is for infinity in the FNUZ formats alone: it became NaN before opset 24, and saturates
+    /// since. Formats without infinity and NaN always saturate; NaN becomes their negative zero.
     #[inline(always)]
     pub fn encode(self, x: f32, saturate: bool, infinity_saturates: bool) -> u8 {
         let s = self.shape();
@@ -132,7 +132,7 @@ impl SmallFloat {
             return match s.nan {
                 Some(nan) if s.unsigned_zero => nan,
                 Some(nan) => nan | sign,
-                None => s.max_code | sign,
+                None => 1 << (s.exponent_bits + s.mantissa_bits),
             };
         }
         let infinite = rest == 0x7f80_0000;
@@ -141,7 +141,7 @@ impl SmallFloat {
             let code = code as u8;
             return if code == 0 && s.unsigned_zero { 0 } else { code | sign };
         }
-        if s.nan.is_none() || saturate && (infinity_saturates || !infinite) {
+        if s.nan.is_none() || saturate && (infinity_saturates || !infinite || !s.unsigned_zero) {
             return s.max_code | sign;
         }
         match (s.infinity, s.nan) {
@@ -258,11 +258,14 @@ mod tests {
             (F4E2M1, 100.0, 7, 7),
             (F4E2M1, -inf, 15, 15),
             (F4E2M1, -0.0, 8, 8),
+            (F4E2M1, nan, 8, 8),
+            (F6E3M2, nan, 0x20, 0x20),
         ] {
             assert_eq!(format.encode(x, true, true), saturated, "{format:?} {x}");
             assert_eq!(format.encode(x, false, true), not_saturated, "{format:?} {x}");
         }
         assert_eq!(F8E4M3FNUZ.encode(inf, true, false), 0x80);
+        assert_eq!(F8E4M3FN.encode(inf, true, false), 0x7e);
     }
 
     #[test]

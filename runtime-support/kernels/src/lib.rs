@@ -16,9 +16,9 @@ extern crate std;
 pub mod activation;
 #[cfg(feature = "alloc")]
 mod aligned;
+pub mod conv;
 mod cx;
 mod descriptor;
-pub mod conv;
 pub mod dtype;
 pub mod gemm;
 pub mod half;

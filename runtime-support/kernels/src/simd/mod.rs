@@ -17,7 +17,6 @@ pub mod avx512;
 pub mod math;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 pub mod neon;
-pub mod math;
 pub mod scalar;
 #[cfg(test)]
 mod tests;

@@ -15,9 +15,11 @@ mod expand;
 mod gather;
 mod gather_nd;
 mod identity;
+mod number;
 mod pad;
 mod range;
 mod reshape;
+mod resize;
 mod shape;
 mod slice;
 mod split;
@@ -44,6 +46,7 @@ static FAMILIES: &[&[OpDef]] = &[
     pad::OPS,
     range::OPS,
     reshape::OPS,
+    resize::OPS,
     shape::OPS,
     slice::OPS,
     split::OPS,

@@ -24,6 +24,7 @@ pub mod gemm;
 pub mod half;
 pub mod isa;
 pub mod movement;
+pub mod resize;
 pub mod search;
 pub mod simd;
 pub mod small_float;
@@ -41,5 +42,6 @@ pub use gemm::{BLayout, Gemm, MatMul, gemm_f32, matmul_f64, matmul_i32, matmul_i
 pub use half::{bf16, f16};
 pub use isa::Isa;
 pub use movement::*;
+pub use resize::*;
 pub use search::*;
 pub use small_float::{PowerRounding, SmallFloat};

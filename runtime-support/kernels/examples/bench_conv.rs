@@ -4,9 +4,9 @@
 //! and the median over many runs in GFLOP/s, and the best as a share of the peak measured in the same run.
 use kiln_kernels::simd::F32x16;
 use kiln_kernels::{
-    Activation, AlignedBytes, ConvBlocked, ConvFirst, ConvShape, Cx, Depthwise, Isa, Operand, Region, RunState, conv_blocked_f32,
-    conv_blocked_scratch_bytes, conv_blocked_units, conv_first_f32, conv_first_scratch_bytes, conv_first_units,
-    depthwise_f32, depthwise_units, simd_fn,
+    Activation, AlignedBytes, ConvBlocked, ConvFirst, ConvShape, Cx, Depthwise, Isa, Operand, Region, RunState,
+    conv_blocked_f32, conv_blocked_scratch_bytes, conv_blocked_units, conv_first_f32, conv_first_scratch_bytes,
+    conv_first_units, depthwise_f32, depthwise_units, simd_fn,
 };
 use std::time::Instant;
 
@@ -216,7 +216,27 @@ fn bench(isa: Isa, kind: Kind, s: &ConvShape, rounds: usize) -> Vec<f64> {
         activation,
     };
     let depthwise = Depthwise {
-        x, weights, bias, y, residual, n, c: ic, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, part_begin, part_end,
+        x,
+        weights,
+        bias,
+        y,
+        residual,
+        n,
+        c: ic,
+        h,
+        w,
+        oh,
+        ow,
+        kh,
+        kw,
+        sy,
+        sx,
+        dy,
+        dx,
+        pt,
+        pl,
+        part_begin,
+        part_end,
         activation,
     };
     let mut times: Vec<f64> = (0..rounds)

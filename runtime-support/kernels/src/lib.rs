@@ -22,6 +22,7 @@ pub mod conv;
 pub mod dtype;
 pub mod isa;
 pub mod movement;
+pub mod pool;
 pub mod simd;
 
 pub use activation::Activation;
@@ -35,3 +36,4 @@ pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandVi
 pub use dtype::Dtype;
 pub use isa::Isa;
 pub use movement::*;
+pub use pool::*;

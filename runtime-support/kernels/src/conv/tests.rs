@@ -300,10 +300,34 @@ fn depthwise_equals_definition() {
                     let y = run(isa, &[&x, &packed, &pack_bias(&bias), &res], &y0, 0, |cx, r, y, _| {
                         for part in cuts.windows(2) {
                             let ConvShape { n, ic: c, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, .. } = s;
-                            let (x, weights, bias, residual) = (r[0], r[1], Some(r[2]), Some(if in_place { y } else { r[3] }));
+                            let (x, weights, bias, residual) =
+                                (r[0], r[1], Some(r[2]), Some(if in_place { y } else { r[3] }));
                             let (part_begin, part_end) = (part[0], part[1]);
                             let activation = Activation::Clip { lo: -20.0, hi: 50.0 };
-                            let d = Depthwise { x, weights, bias, y, residual, n, c, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, part_begin, part_end, activation };
+                            let d = Depthwise {
+                                x,
+                                weights,
+                                bias,
+                                y,
+                                residual,
+                                n,
+                                c,
+                                h,
+                                w,
+                                oh,
+                                ow,
+                                kh,
+                                kw,
+                                sy,
+                                sx,
+                                dy,
+                                dx,
+                                pt,
+                                pl,
+                                part_begin,
+                                part_end,
+                                activation,
+                            };
                             depthwise_f32(cx, &d);
                         }
                     })

@@ -24,6 +24,7 @@ pub mod gemm;
 pub mod half;
 pub mod isa;
 pub mod movement;
+pub mod pool;
 pub mod simd;
 pub mod small_float;
 
@@ -41,3 +42,4 @@ pub use half::{bf16, f16};
 pub use isa::Isa;
 pub use movement::*;
 pub use small_float::{PowerRounding, SmallFloat};
+pub use pool::*;

@@ -8,8 +8,14 @@ mod def;
 pub(crate) mod testing;
 pub mod view;
 
+mod batch_norm;
+mod group_norm;
+mod half;
 mod identity;
+mod layer_norm;
+mod reduce;
 mod reshape;
+mod softmax;
 mod strided;
 mod transpose;
 
@@ -21,7 +27,16 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// All rows, by family.
-static FAMILIES: &[&[OpDef]] = &[identity::OPS, reshape::OPS, transpose::OPS];
+static FAMILIES: &[&[OpDef]] = &[
+    batch_norm::OPS,
+    group_norm::OPS,
+    identity::OPS,
+    layer_norm::OPS,
+    reduce::OPS,
+    reshape::OPS,
+    softmax::OPS,
+    transpose::OPS,
+];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static OpDef>> =
     LazyLock::new(|| FAMILIES.iter().copied().flatten().map(|op| ((op.domain, op.name), op)).collect());

@@ -19,8 +19,11 @@ mod aligned;
 mod cx;
 mod descriptor;
 pub mod dtype;
+pub mod half;
 pub mod isa;
 pub mod movement;
+pub mod norm;
+pub mod reduce;
 pub mod simd;
 
 pub use activation::Activation;
@@ -31,5 +34,8 @@ pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandVi
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;
+pub use half::{HalfKind, Narrow, Widen, narrow_half_f32, widen_half_f32};
 pub use isa::Isa;
 pub use movement::*;
+pub use norm::*;
+pub use reduce::{ReduceColumns, ReduceNd, ReduceOp, ReduceRows};

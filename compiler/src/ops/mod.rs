@@ -8,14 +8,20 @@ mod def;
 pub(crate) mod testing;
 pub mod view;
 
+mod batch_norm;
 mod concat;
 mod constant;
 mod expand;
 mod gather;
+mod group_norm;
+mod half;
 mod identity;
+mod layer_norm;
+mod reduce;
 mod reshape;
 mod shape;
 mod slice;
+mod softmax;
 mod split;
 mod strided;
 mod transpose;
@@ -38,6 +44,13 @@ static FAMILIES: &[&[OpDef]] = &[
     shape::OPS,
     slice::OPS,
     split::OPS,
+    batch_norm::OPS,
+    group_norm::OPS,
+    identity::OPS,
+    layer_norm::OPS,
+    reduce::OPS,
+    reshape::OPS,
+    softmax::OPS,
     transpose::OPS,
 ];
 

@@ -24,9 +24,12 @@ pub mod gemm;
 pub mod half;
 pub mod isa;
 pub mod movement;
+pub mod norm;
 pub mod pool;
+pub mod reduce;
 pub mod simd;
 pub mod small_float;
+pub mod widen;
 
 pub use activation::Activation;
 #[cfg(feature = "alloc")]
@@ -41,5 +44,8 @@ pub use gemm::{BLayout, Gemm, MatMul, gemm_f32, matmul_f64, matmul_i32, matmul_i
 pub use half::{bf16, f16};
 pub use isa::Isa;
 pub use movement::*;
-pub use small_float::{PowerRounding, SmallFloat};
+pub use norm::*;
 pub use pool::*;
+pub use reduce::{ReduceColumns, ReduceNd, ReduceOp, ReduceRows};
+pub use small_float::{PowerRounding, SmallFloat};
+pub use widen::{HalfKind, Narrow, Widen, narrow_half_f32, widen_half_f32};

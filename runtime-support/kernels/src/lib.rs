@@ -19,6 +19,7 @@ mod aligned;
 mod cx;
 mod descriptor;
 pub mod dtype;
+pub mod elementwise;
 pub mod half;
 pub mod isa;
 pub mod movement;
@@ -33,6 +34,7 @@ pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandVi
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;
+pub use elementwise::*;
 pub use half::{bf16, f16};
 pub use isa::Isa;
 pub use movement::*;

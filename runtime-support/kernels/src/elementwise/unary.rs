@@ -167,15 +167,7 @@ real_in_f32!(f16, bf16);
 impl Real for f64 {
     fn arithmetic(_: Isa, d: &Unary, x: Option<&[f64]>, y: &mut [f64]) {
         let (a, b) = (f64::from(d.a), f64::from(d.b));
-        let unit = |x: f64| {
-            if x < 0.0 {
-                0.0
-            } else if x > 1.0 {
-                1.0
-            } else {
-                x
-            }
-        };
+        let unit = |x: f64| x.clamp(0.0, 1.0);
         each(x, y, |x| match d.op {
             UnaryOp::Abs => x.abs(),
             UnaryOp::Neg => -x,

@@ -26,6 +26,8 @@ pub struct ImportOptions {
     pub dims: BTreeMap<String, DimBound>,
     /// Extents of inputs at hand, by input index: they fix what is free.
     pub input_dims: BTreeMap<usize, Vec<usize>>,
+    /// Inputs that are baked in as constants, by input index: they are no inputs of the module.
+    pub input_constants: BTreeMap<usize, Tensor>,
 }
 
 /// Builds the graph.
@@ -36,6 +38,11 @@ pub fn import(model: &onnx::Model, options: &ImportOptions) -> Result<Graph, Com
     // One symbol name is one extent, wherever it stands.
     let mut known: BTreeMap<String, Dim> = BTreeMap::new();
     for (i, info) in model.graph.inputs.iter().enumerate() {
+        if let Some(t) = options.input_constants.get(&i) {
+            let id = graph.add_constant(info.name.clone(), t.clone());
+            scope.insert(info.name.clone(), id);
+            continue;
+        }
         match input_type(i, info, options, &mut known) {
             Ok(ty) => {
                 let value = Value { name: info.name.clone(), ty: Some(ty), ..Value::default() };
@@ -69,7 +76,8 @@ fn input_type(
     };
     let given = options.input_dims.get(&input_idx);
     let Some(dims) = dims else {
-        let given = given.ok_or_else(|| import_error("its rank is not known: give an input of the size to compile for"))?;
+        let given =
+            given.ok_or_else(|| import_error("its rank is not known: give an input of the size to compile for"))?;
         return Ok(TensorType::fixed(*dtype, given).into());
     };
     if let Some(g) = given
@@ -83,7 +91,10 @@ fn input_type(
         let name = match dim {
             onnx::Dim::Known(n) => {
                 if here.is_some_and(|h| h != *n) {
-                    return Err(import_error(format!("expected {ty}, the input at hand has shape {:?}", given.unwrap_or(&vec![]))));
+                    return Err(import_error(format!(
+                        "expected {ty}, the input at hand has shape {:?}",
+                        given.unwrap_or(&vec![])
+                    )));
                 }
                 shape.push(Dim::from(*n));
                 continue;

@@ -114,7 +114,8 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             }
             // A read, or an update of a buffer that holds something already, must find that buffer's bytes. The first
             // update of a buffer starts it (its calls together fill it).
-            let reads = matches!(o.role, Role::Read | Role::Alias) || (o.role == Role::Update && written[buffer as usize]);
+            let reads =
+                matches!(o.role, Role::Read | Role::Alias) || (o.role == Role::Update && written[buffer as usize]);
             if let BufferKind::Weight(data) = kind {
                 let place = program.weights.iter().any(|w| w.off + off == start && w.data == *data);
                 if off + bytes > data.len() as u64 || !place {
@@ -145,7 +146,9 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             let (buffer, off) = expected.steps[i][a];
             if first.role == Role::Update && !written[buffer as usize] {
                 // Starts the whole buffer: further updates and reads find it even where this call wrote a part.
-                let Some(base) = s.checked_sub(off) else { return fail(i, format!("operand {} lies before its buffer", first.name)) };
+                let Some(base) = s.checked_sub(off) else {
+                    return fail(i, format!("operand {} lies before its buffer", first.name));
+                };
                 contents.write(base, base + expected.bytes[buffer as usize], buffer, 0);
             } else {
                 contents.write(s, e, buffer, off);

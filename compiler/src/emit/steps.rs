@@ -130,7 +130,8 @@ pub(super) fn comments(source: &str) -> String {
             let Some(next) = lines.next() else { break };
             text.push_str(next.trim());
         }
-        let literal = text.trim_start_matches('(').trim_end_matches(';').trim_end_matches(')').trim().trim_end_matches(',');
+        let literal =
+            text.trim_start_matches('(').trim_end_matches(';').trim_end_matches(')').trim().trim_end_matches(',');
         let note = syn::parse_str::<syn::LitStr>(literal).map(|l| l.value()).unwrap_or_default();
         let indent = &line[..line.len() - trimmed.len()];
         out.push_str(indent);

@@ -43,7 +43,8 @@ pub(super) fn groups(lowered: &Lowered) -> Groups {
     for (step, ops) in operands.iter().enumerate() {
         let Some(write) = ops.iter().find(|o| matches!(o.role, Role::Write | Role::Update)) else { continue };
         let y = write.operand.mem;
-        let whole = |mem: u32, off: u64, bytes: &crate::ir::Dim| off == 0 && *bytes == lowered.buffers[mem as usize].bytes;
+        let whole =
+            |mem: u32, off: u64, bytes: &crate::ir::Dim| off == 0 && *bytes == lowered.buffers[mem as usize].bytes;
         if write.role != Role::Write
             || g.first[y as usize] != step
             || g.of(y) != y

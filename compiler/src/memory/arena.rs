@@ -46,7 +46,8 @@ pub fn plan(lowered: &Lowered) -> Result<ArenaPlan, CompileError> {
             continue;
         }
         let bytes = buffer.bytes.upper().and_then(|u| u64::try_from(u).ok());
-        let bytes = bytes.ok_or_else(|| error(format!("the size of \"{}\" has no bound: {}", buffer.name, buffer.bytes)))?;
+        let bytes =
+            bytes.ok_or_else(|| error(format!("the size of \"{}\" has no bound: {}", buffer.name, buffer.bytes)))?;
         let lower = if groups.first[b] == usize::MAX { 0 } else { groups.first[b] };
         let upper = groups.last[b].min(lowered.steps.len()).saturating_add(1);
         index[b] = buffers.len();

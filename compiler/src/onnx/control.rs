@@ -139,3 +139,70 @@ fn fill_outputs(node: &mut Node, n: usize) -> Result<(), CompileError> {
     node.outputs.resize(n, String::new());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+
+    #[test]
+    fn arity() {
+        let inner = |inputs: &[&str], outputs: &[&str]| {
+            graph(inputs, outputs, outputs.iter().map(|name| node("Neg", &["x"], &[name])).collect())
+        };
+        let branch = |name: &str, outputs: &[&str]| body(name, inner(&[], outputs));
+        for (made, wanted) in [
+            (
+                node("If", &["c"], &["y"]).with(branch("then_branch", &["a"])).with(branch("else_branch", &["b"])),
+                "none",
+            ),
+            (
+                node("If", &["c"], &["y"]).with(branch("then_branch", &["a"])),
+                "node \"y\" (If), attribute \"else_branch\": is missing",
+            ),
+            (
+                node("If", &["c"], &["y"]).with(branch("then_branch", &["a"])).with(int("else_branch", 1)),
+                "node \"y\" (If), attribute \"else_branch\": is INT, want GRAPH",
+            ),
+            (
+                node("If", &["c"], &["y"]).with(branch("then_branch", &["a", "b"])).with(branch("else_branch", &["b"])),
+                "node \"y\" (If): then_branch makes 2 outputs, else_branch 1",
+            ),
+            (
+                node("If", &["c"], &["y", "z"]).with(branch("then_branch", &["a"])).with(branch("else_branch", &["b"])),
+                "node \"y\" (If): lists 2 outputs, its graph makes 1",
+            ),
+            (node("Loop", &["c", "c", "x"], &["y"]).with(body("body", inner(&["i", "k", "s"], &["q", "r"]))), "none"),
+            (
+                node("Loop", &["c", "c", "x"], &["y"]).with(body("body", inner(&["i", "k"], &["q", "r"]))),
+                "node \"y\" (Loop), attribute \"body\": its graph takes 2 inputs, the node gives it 3",
+            ),
+            (
+                node("Loop", &["c", "c", "x"], &["y"]).with(body("body", inner(&["i", "k", "s"], &["q"]))),
+                "node \"y\" (Loop), attribute \"body\": makes 1 outputs, want at least 2 (the condition and 1 states)",
+            ),
+            (
+                node("Scan", &["c", "x"], &["y"])
+                    .with(body("body", inner(&["i", "k"], &["q"])))
+                    .with(int("num_scan_inputs", 1)),
+                "none",
+            ),
+            (
+                node("Scan", &["c", "x"], &["y"])
+                    .with(body("body", inner(&["i", "k"], &["q"])))
+                    .with(int("num_scan_inputs", 3)),
+                "node \"y\" (Scan), attribute \"num_scan_inputs\": is out of range, the node has 2 inputs",
+            ),
+        ] {
+            assert_eq!(problems(&model(graph(&["x", "c"], &["y"], vec![made]))), wanted);
+        }
+    }
+
+    #[test]
+    fn outputs_that_are_not_listed_are_filled_up() {
+        let inner =
+            graph(&["i", "k", "s"], &["k", "q", "r"], vec![node("Neg", &["s"], &["q"]), node("Neg", &["q"], &["r"])]);
+        let made = node("Loop", &["c", "c", "x"], &["y"]).with(body("body", inner));
+        let graph = decoded(&model(graph(&["x", "c"], &["y"], vec![made]))).unwrap().model.graph;
+        assert_eq!(graph.nodes[0].outputs, ["y", ""]);
+    }
+}

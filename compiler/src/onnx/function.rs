@@ -148,11 +148,13 @@ impl Functions {
         error(format!("calls itself: {}", titles.join(" → "))).at(format!("function {first}"))
     }
 
-    /// Replaces every call in a graph, and in the graphs in it, by the callee's body.
-    pub(super) fn inline(&self, graph: &mut Graph, onnx_version: i64, errors: &mut CompileErrors) {
+    /// Replaces every call in a graph, and in the graphs in it, by the callee's body. False when it
+    /// could not: calls are then missing from the graph.
+    pub(super) fn inline(&self, graph: &mut Graph, onnx_version: i64, errors: &mut CompileErrors) -> bool {
         if self.functions.is_empty() {
-            return;
+            return true;
         }
+        let before = errors.len();
         let mut taken = HashSet::new();
         collect_names(graph, &mut taken);
         let mut inliner =
@@ -160,6 +162,7 @@ impl Functions {
         if let Err(e) = inliner.graph(graph, 0) {
             inliner.errors.push(e);
         }
+        errors.len() == before
     }
 }
 
@@ -266,7 +269,7 @@ impl Inliner<'_> {
 
     fn call(&mut self, call: &Call<'_>, out: &mut Vec<Node>, depth: usize) -> Result<(), CompileError> {
         if depth >= Self::MAX_DEPTH {
-            return Err(error(format!("functions call each other more than {} deep", Self::MAX_DEPTH)));
+            return Err(error(format!("functions and graphs nest more than {} deep", Self::MAX_DEPTH)));
         }
         let (node, function) = (call.node, call.function);
         for (what, given, formal) in [
@@ -459,5 +462,159 @@ pub(super) fn check_no_references(graph: &Graph, errors: &mut CompileErrors) {
         for (_, inner) in node.subgraphs() {
             check_no_references(inner, errors);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+
+    fn with(functions: Vec<super::super::proto::FunctionProto>, graph: super::super::proto::GraphProto) -> String {
+        let mut model = model(graph);
+        model.functions = functions;
+        match decoded(&model) {
+            Ok(decoded) => text(&decoded.model.graph),
+            Err(errors) => errors.to_string(),
+        }
+    }
+
+    #[test]
+    fn calls_become_bodies_with_fresh_names() {
+        let twice = function("Twice", &["a"], &["b"], vec![node("Neg", &["a"], &["t"]), node("Neg", &["t"], &["b"])]);
+        let calls = vec![
+            node("Twice", &["x"], &["call/t"]).of("f").named("call"),
+            node("Twice", &["call/t"], &["y"]).of("f").named("call"),
+        ];
+        assert_eq!(
+            with(vec![twice], graph(&["x"], &["y"], calls)),
+            "call/t_1 = Neg@17(x)\ncall/t = Neg@17(call/t_1)\ncall/t_2 = Neg@17(call/t)\ny = Neg@17(call/t_2)\n"
+        );
+    }
+
+    #[test]
+    fn attributes_come_from_the_call_then_the_default_then_not_at_all() {
+        let mut leaf = function(
+            "Leaf",
+            &["a"],
+            &["b"],
+            vec![node("LeakyRelu", &["a"], &["b"]).with(reference("alpha", "slope", 1))],
+        );
+        leaf.attribute = vec!["slope".to_owned()];
+        let mut outer = function(
+            "Outer",
+            &["a"],
+            &["b"],
+            vec![node("Leaf", &["a"], &["b"]).of("f").with(reference("slope", "s", 1))],
+        );
+        outer.attribute_proto = vec![float("s", 0.5)];
+        let calls = vec![
+            node("Outer", &["x"], &["p"]).of("f").with(float("s", 0.25)),
+            node("Outer", &["p"], &["q"]).of("f"),
+            node("Leaf", &["q"], &["y"]).of("f"),
+        ];
+        assert_eq!(
+            with(vec![leaf, outer], graph(&["x"], &["y"], calls)),
+            "p = LeakyRelu@17(x) alpha=Float(0.25)\nq = LeakyRelu@17(p) alpha=Float(0.5)\ny = LeakyRelu@17(q)\n"
+        );
+    }
+
+    #[test]
+    fn absent_operands_stay_absent_and_passed_through_ones_are_copied() {
+        let f = function("F", &["a", "lo", "hi"], &["b", "a", "b"], vec![node("Clip", &["a", "lo", "hi"], &["b"])]);
+        let calls = vec![node("F", &["x", "", "x"], &["y", "z", "w"]).of("f").named("c")];
+        assert_eq!(
+            with(vec![f], graph(&["x"], &["y", "z", "w"], calls)),
+            "y = Clip@17(x  x)\nz = Identity@17(x)\nw = Identity@17(y)\n"
+        );
+    }
+
+    #[test]
+    fn graphs_in_bodies_are_renamed_and_calls_in_graphs_inlined() {
+        let branch = |name: &str| body(name, graph(&[], &["r"], vec![node("Add", &["a", "t"], &["r"])]));
+        let f = function(
+            "F",
+            &["a", "c"],
+            &["b"],
+            vec![
+                node("Neg", &["a"], &["t"]),
+                node("If", &["c"], &["b"]).with(branch("then_branch")).with(branch("else_branch")),
+            ],
+        );
+        let inner =
+            |name: &str| body(name, graph(&[], &["r"], vec![node("F", &["x", "c"], &["r"]).of("f").named("k")]));
+        let calls = vec![node("If", &["c"], &["y"]).with(inner("then_branch")).with(inner("else_branch"))];
+        let text = with(vec![f], graph(&["x", "c"], &["y"], calls));
+        assert!(text.contains("    r = If@17(c)\n      else_branch() -> k/r\n        k/r = Add@17(x k/t)\n"), "{text}");
+        assert!(!text.contains("F@"), "{text}");
+    }
+
+    #[test]
+    fn problems() {
+        let neg = || vec![node("Neg", &["a"], &["b"])];
+        let call = |to: &str| vec![node(to, &["a"], &["b"]).of("f")];
+        let main = || graph(&["x"], &["y"], vec![node("A", &["x"], &["y"]).of("f")]);
+        let f = |name: &str, nodes| function(name, &["a"], &["b"], nodes);
+        for (functions, wanted) in [
+            (vec![f("A", neg())], "y = Neg@17(x)\n"),
+            (vec![f("A", neg()), f("A", neg())], "function \"f.A\": is defined twice"),
+            (vec![f("A", call("A"))], "function \"f.A\": calls itself: \"f.A\" → \"f.A\""),
+            (
+                vec![f("A", call("B")), f("B", call("C")), f("C", call("B"))],
+                "function \"f.B\": calls itself: \"f.B\" → \"f.C\" → \"f.B\"",
+            ),
+            (
+                vec![f("A", vec![node("Neg", &["x"], &["b"])])],
+                "node \"b\" (Neg), input 0: nothing makes \"x\" (in function \"f.A\")",
+            ),
+            (
+                vec![function("A", &[], &["b"], neg())],
+                "node \"b\" (Neg), input 0: nothing makes \"a\" (in function \"f.A\")",
+            ),
+            (
+                vec![function("A", &[], &["b"], vec![node("Neg", &[""], &["b"])])],
+                "node \"y\" (A): function \"f.A\" has 0 inputs, the call 1",
+            ),
+        ] {
+            assert_eq!(with(functions, main()), wanted);
+        }
+    }
+
+    #[test]
+    fn growth_without_end_is_refused() {
+        // Each of 40 functions calls the next twice: 2^40 nodes.
+        let twice = |i: usize| {
+            let next = format!("F{}", i + 1);
+            function(
+                &format!("F{i}"),
+                &["a"],
+                &["b"],
+                vec![node(&next, &["a"], &["t"]).of("f"), node(&next, &["t"], &["b"]).of("f")],
+            )
+        };
+        let mut functions: Vec<_> = (0..40).map(twice).collect();
+        functions.push(function("F40", &["a"], &["b"], vec![node("Neg", &["a"], &["b"])]));
+        let text = with(functions, graph(&["x"], &["y"], vec![node("F0", &["x"], &["y"]).of("f")]));
+        assert!(text.contains("inlining functions makes more than"), "{text}");
+    }
+
+    #[test]
+    fn long_chains_of_calls_are_refused_without_overflow() {
+        let call = |i: usize| {
+            let next = node(&format!("F{}", i + 1), &["a"], &["b"]).of("f");
+            function(&format!("F{i}"), &["a"], &["b"], vec![next])
+        };
+        let mut functions: Vec<_> = (0..20_000).map(call).collect();
+        functions.push(function("F20000", &["a"], &["b"], vec![node("Neg", &["a"], &["b"])]));
+        let text = with(functions, graph(&["x"], &["y"], vec![node("F0", &["x"], &["y"]).of("f")]));
+        assert!(text.contains("nest more than 100 deep"), "{text}");
+    }
+
+    #[test]
+    fn references_outside_a_function_are_refused() {
+        let made = node("LeakyRelu", &["x"], &["y"]).with(reference("alpha", "slope", 1));
+        assert_eq!(
+            with(vec![], graph(&["x"], &["y"], vec![made])),
+            "node \"y\" (LeakyRelu), attribute \"alpha\": refers to \"slope\", but stands in no function"
+        );
     }
 }

@@ -219,6 +219,8 @@ fn find_cycle(edges: &[(usize, usize)], n_unready: &[usize]) -> Vec<usize> {
     }
     let mut cycle = walk.split_off(seen_at[here]);
     cycle.reverse();
+    let first = (0..cycle.len()).min_by_key(|i| cycle[*i]).unwrap_or(0);
+    cycle.rotate_left(first);
     cycle
 }
 
@@ -237,4 +239,85 @@ fn cycle_error(graph: &Graph, cycle: &[usize]) -> CompileError {
 fn permute(nodes: &mut Vec<Node>, order: &[usize]) {
     let mut old: Vec<Option<Node>> = std::mem::take(nodes).into_iter().map(Some).collect();
     nodes.extend(order.iter().filter_map(|i| old[*i].take()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+
+    #[test]
+    fn the_files_order_is_kept_where_it_is_one() {
+        let nodes = vec![node("Neg", &["x"], &["b"]), node("Abs", &["x"], &["a"]), node("Add", &["b", "a"], &["y"])];
+        let graph = decoded(&model(graph(&["x"], &["y"], nodes))).unwrap().model.graph;
+        assert_eq!(text(&graph), "b = Neg@18(x)\na = Abs@18(x)\ny = Add@18(b a)\n");
+    }
+
+    #[test]
+    fn nodes_in_any_order_are_sorted_captures_counted() {
+        let branch = |name: &str| body(name, graph(&[], &["r"], vec![node("Neg", &["late"], &["r"])]));
+        let nodes = vec![
+            node("Add", &["i", "x"], &["y"]),
+            node("If", &["c"], &["i"]).with(branch("then_branch")).with(branch("else_branch")),
+            node("Abs", &["x"], &["late"]),
+        ];
+        let graph = decoded(&model(graph(&["x", "c"], &["y"], nodes))).unwrap().model.graph;
+        let order: Vec<&str> = graph.nodes.iter().map(|node| node.op_type.as_str()).collect();
+        assert_eq!(order, ["Abs", "If", "Add"]);
+        assert_eq!(graph.nodes[1].subgraphs().count(), 2);
+    }
+
+    #[test]
+    fn problems_of_names() {
+        let neg = |from, to| node("Neg", &[from], &[to]);
+        for (inputs, outputs, nodes, wanted) in [
+            (&["x"][..], &["y"][..], vec![neg("x", "y")], "none"),
+            (&["x"], &["x", "x"], vec![], "none"),
+            (&["x"], &["y"], vec![], "graph output \"y\": nothing makes it"),
+            (&["x"], &["y"], vec![neg("z", "y")], "node \"y\" (Neg), input 0: nothing makes \"z\""),
+            (
+                &["x"],
+                &["y"],
+                vec![neg("x", "y"), neg("x", "y").named("n")],
+                "node \"n\" (Neg), output 0: \"y\" is made twice, first by node \"y\"",
+            ),
+            (
+                &["x"],
+                &["x"],
+                vec![neg("x", "x")],
+                "node \"x\" (Neg), output 0: \"x\" is made twice, first by a graph input or initializer",
+            ),
+            (&["x", "x"], &["x"], vec![], "graph input \"x\": is given twice"),
+            (
+                &["x"],
+                &["a"],
+                vec![neg("b", "a"), neg("c", "b"), neg("a", "c")],
+                "node \"a\" (Neg): nodes wait for each other in a cycle: \"a\" → \"c\" → \"b\" → \"a\"",
+            ),
+        ] {
+            assert_eq!(problems(&model(graph(inputs, outputs, nodes))), wanted);
+        }
+    }
+
+    #[test]
+    fn all_problems_are_reported() {
+        let nodes = vec![node("Neg", &["p"], &["a"]), node("Neg", &["q"], &["b"])];
+        assert_eq!(problems(&model(graph(&["x"], &["z"], nodes))).lines().count(), 3);
+    }
+
+    #[test]
+    fn a_node_whose_graph_captures_its_own_output_is_a_cycle() {
+        let branch = |name: &str| body(name, graph(&[], &["r"], vec![node("Neg", &["y"], &["r"])]));
+        let nodes = vec![node("If", &["c"], &["y"]).with(branch("then_branch")).with(branch("else_branch"))];
+        let text = problems(&model(graph(&["c"], &["y"], nodes)));
+        assert!(text.contains("in a cycle: \"y\" → \"y\""), "{text}");
+    }
+
+    #[test]
+    fn a_long_reversed_chain_is_sorted_quickly() {
+        let n = 100_000;
+        let nodes = (0..n).rev().map(|i| node("Neg", &[&format!("v{i}")], &[&format!("v{}", i + 1)])).collect();
+        let graph = decoded(&model(graph(&["v0"], &[&format!("v{n}")], nodes))).unwrap().model.graph;
+        assert_eq!(graph.nodes[0].inputs, ["v0"]);
+        assert_eq!(graph.nodes.len(), n);
+    }
 }

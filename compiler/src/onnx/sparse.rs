@@ -124,3 +124,61 @@ fn in_range(index: i64, extent: usize) -> Result<usize, CompileError> {
 fn error(message: impl Into<String>) -> CompileError {
     CompileError::new(Stage::Decode, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::proto::TensorProto;
+    use super::*;
+
+    fn sparse(dims: &[i64], values: &[f32], index_dims: &[i64], indices: &[i64]) -> SparseTensorProto {
+        let values = TensorProto {
+            data_type: 1,
+            dims: vec![values.len() as i64],
+            float_data: values.to_vec(),
+            ..TensorProto::default()
+        };
+        let indices = TensorProto {
+            data_type: 7,
+            dims: index_dims.to_vec(),
+            int64_data: indices.to_vec(),
+            ..TensorProto::default()
+        };
+        SparseTensorProto { values: Some(values), indices: Some(indices), dims: dims.to_vec() }
+    }
+
+    fn decode(proto: SparseTensorProto) -> Result<Vec<f32>, String> {
+        let tensor = decode_sparse(proto, &mut ExternalFiles::new(None), &mut DenseBudget::for_file(0));
+        let bytes = tensor.map_err(|e| e.message)?.bytes().cloned().unwrap_or_default();
+        Ok(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
+    }
+
+    #[test]
+    fn both_forms_of_indices() {
+        assert_eq!(decode(sparse(&[2, 2], &[5.0, 6.0], &[2], &[1, 2])), Ok(vec![0.0, 5.0, 6.0, 0.0]));
+        assert_eq!(decode(sparse(&[2, 2], &[5.0, 6.0], &[2, 2], &[0, 1, 1, 0])), Ok(vec![0.0, 5.0, 6.0, 0.0]));
+        assert_eq!(decode(sparse(&[3], &[], &[0], &[])), Ok(vec![0.0; 3]));
+        assert_eq!(decode(sparse(&[], &[7.0], &[1, 0], &[])), Ok(vec![7.0]));
+        assert_eq!(decode(sparse(&[0, 1 << 62], &[], &[0], &[])), Ok(vec![]));
+    }
+
+    #[test]
+    fn refused() {
+        for (proto, wanted) in [
+            (sparse(&[6], &[1.0], &[1], &[6]), "index 6 of a sparse tensor is out of range, the extent is 6"),
+            (sparse(&[6], &[1.0], &[1], &[-1]), "index -1 of a sparse tensor is out of range, the extent is 6"),
+            (sparse(&[2, 3], &[1.0], &[1, 2], &[1, 3]), "index 3 of a sparse tensor is out of range, the extent is 3"),
+            (
+                sparse(&[6], &[1.0, 2.0], &[2], &[3, 3]),
+                "indices of a sparse tensor must ascend: element 3 is followed by 3",
+            ),
+            (sparse(&[6], &[1.0], &[2], &[1, 2]), "indices of a sparse tensor have dims [2], want [1] or [1,1]"),
+            (sparse(&[0, 1 << 62, 1 << 62], &[1.0], &[1, 3], &[0, 9, 9]), "sparse tensor without room has values"),
+            (
+                sparse(&[1 << 40], &[1.0], &[1], &[0]),
+                "sparse tensor of 1099511627776 elements of f32 is too large to make dense (67108864 bytes are left for a file of this size)",
+            ),
+        ] {
+            assert_eq!(decode(proto), Err(wanted.to_owned()));
+        }
+    }
+}

@@ -287,3 +287,95 @@ fn unpack6(raw: &[u8], numel: usize) -> Bytes {
     }
     Bytes::from(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proto(data_type: i32, dims: &[i64]) -> TensorProto {
+        TensorProto { data_type, dims: dims.to_vec(), ..TensorProto::default() }
+    }
+
+    fn raw(data_type: i32, dims: &[i64], raw: &[u8]) -> TensorProto {
+        TensorProto { raw_data: Some(Bytes::copy_from_slice(raw)), ..proto(data_type, dims) }
+    }
+
+    fn ints(data_type: i32, dims: &[i64], values: &[i32]) -> TensorProto {
+        TensorProto { int32_data: values.to_vec(), ..proto(data_type, dims) }
+    }
+
+    fn decode(proto: TensorProto) -> Result<Tensor, String> {
+        decode_tensor(proto, &mut ExternalFiles::new(None)).map_err(|e| e.message)
+    }
+
+    #[test]
+    fn encodings() {
+        let (f32_, u8_, i8_, u16_, i64_, bool_, f16, u32_, c64) = (1, 2, 3, 4, 7, 9, 10, 12, 14);
+        let (f8, u4, i4, f4, u2, i2, f6) = (17, 21, 22, 23, 25, 26, 27);
+        for (proto, bytes) in [
+            (raw(f32_, &[], &[0, 0, 128, 63]), &[0, 0, 128, 63][..]),
+            (raw(f32_, &[0, 4], &[]), &[]),
+            (proto(f32_, &[3, 0]), &[]),
+            (TensorProto { float_data: vec![1.0], ..proto(f32_, &[1]) }, &[0, 0, 128, 63]),
+            (TensorProto { float_data: vec![1.0, 0.0], ..proto(c64, &[1]) }, &[0, 0, 128, 63, 0, 0, 0, 0]),
+            (TensorProto { int64_data: vec![-2], ..proto(i64_, &[1]) }, &[254, 255, 255, 255, 255, 255, 255, 255]),
+            (TensorProto { uint64_data: vec![u32::MAX.into()], ..proto(u32_, &[1]) }, &[255; 4]),
+            (ints(u8_, &[2], &[0, 255]), &[0, 255]),
+            (ints(i8_, &[2], &[-128, 127]), &[128, 127]),
+            (ints(u16_, &[1], &[65535]), &[255, 255]),
+            (ints(f16, &[2], &[0x3c00, -1]), &[0, 0x3c, 255, 255]),
+            (ints(f8, &[2], &[0x7e, -128]), &[0x7e, 0x80]),
+            (ints(bool_, &[2], &[1, 0]), &[1, 0]),
+            (raw(bool_, &[3], &[1, 0, 7]), &[1, 0, 1]),
+            (raw(u4, &[3], &[0xf1, 0xf2]), &[1, 15, 2]),
+            (raw(i4, &[3], &[0xf1, 0x08]), &[1, 255, 248]),
+            (raw(f4, &[2], &[0xf1]), &[1, 15]),
+            (ints(u4, &[3], &[0xf1, 0x02]), &[1, 15, 2]),
+            (ints(i4, &[2], &[-15]), &[1, 255]),
+            (raw(u2, &[5], &[0b11_10_01_00, 1]), &[0, 1, 2, 3, 1]),
+            (raw(i2, &[4], &[0b11_10_01_00]), &[0, 1, 254, 255]),
+            (raw(f6, &[5], &[0b01_000001, 0b0100_0000, 0b111111_11, 0b10_100001]), &[1, 1, 52, 63, 33]),
+            (ints(f6, &[2], &[63, 0]), &[63, 0]),
+        ] {
+            let shown = format!("{proto:?}");
+            let tensor = decode(proto).unwrap_or_else(|e| panic!("{shown}: {e}"));
+            assert_eq!(tensor.bytes().map(|b| &b[..]), Some(bytes), "{shown}");
+        }
+    }
+
+    #[test]
+    fn strings() {
+        let two = vec![Bytes::from_static(b"a"), Bytes::from_static(b"\xff")];
+        let tensor = decode(TensorProto { string_data: two.clone(), ..proto(8, &[2]) }).unwrap();
+        assert_eq!(tensor.data, TensorData::Strings(Arc::new(two)));
+        assert!(decode(raw(8, &[1], b"a")).is_err());
+    }
+
+    #[test]
+    fn refused() {
+        let external = |location| TensorProto {
+            data_location: location,
+            external_data: vec![Default::default()],
+            ..proto(1, &[1])
+        };
+        for (proto, wanted) in [
+            (proto(0, &[1]), "element type is UNDEFINED"),
+            (proto(99, &[1]), "element type 99 is not one ONNX defines"),
+            (proto(1, &[2]), "dims [2] need 2 entries of float_data, found 0"),
+            (raw(1, &[2], &[0; 7]), "2 elements of f32 need 8 bytes, found 7"),
+            (raw(21, &[3], &[0; 3]), "3 elements of u4 need 2 bytes, found 3"),
+            (raw(1, &[-1], &[0; 4]), "dims [-1] are out of range"),
+            (raw(1, &[1 << 32, 1 << 32], &[0; 4]), "dims [4294967296,4294967296] have too many elements to count"),
+            (raw(1, &[1 << 62], &[0; 4]), "4611686018427387904 elements of f32 are more bytes than can be counted"),
+            (TensorProto { float_data: vec![1.0], ..raw(1, &[1], &[0; 4]) }, "has both raw_data and float_data"),
+            (ints(1, &[1], &[1]), "has int32_data, but elements of f32 stand in float_data"),
+            (ints(3, &[1], &[128]), "value 128 does not fit i8"),
+            (ints(9, &[1], &[2]), "value 2 does not fit bool"),
+            (external(0), "has external_data, but its data location does not say EXTERNAL"),
+            (external(1), "external data: has no location"),
+            (external(2), "data location 2 is not one ONNX defines"),
+        ] {
+            assert_eq!(decode(proto), Err(wanted.to_owned()));
+        }
+    }
+}

@@ -104,7 +104,10 @@ impl fmt::Display for Unfit {
         } else if self.proven {
             write!(f, "{capacity} bytes are too few: no placement fits, though only {lower_bound} are alive at once")
         } else {
-            write!(f, "no placement within {capacity} bytes found: the lowest needs {height}, the bound is {lower_bound}")
+            write!(
+                f,
+                "no placement within {capacity} bytes found: the lowest needs {height}, the bound is {lower_bound}"
+            )
         }
     }
 }
@@ -189,7 +192,10 @@ fn solve_component(part: Component, target: u64, options: &Options) -> Placed {
                 search::Outcome::Found(found) => {
                     (method, height, offsets) = (Method::Search, part.height(&found), found);
                 }
-                search::Outcome::Exhausted => { eprintln!("EXHAUSTED"); least = target + 1; }
+                search::Outcome::Exhausted => {
+                    eprintln!("EXHAUSTED");
+                    least = target + 1;
+                }
                 search::Outcome::OutOfBudget => {}
             }
         }

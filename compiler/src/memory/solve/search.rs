@@ -207,8 +207,7 @@ impl<'a> Searcher<'a> {
 
     /// A frame for one independent part, its buffers ranked by `order`.
     fn enter(&self, state: &mut State, mut buffers: Vec<u32>, order: &[Key; 3], floor: u64) -> Frame {
-        let mut sections: Vec<u32> =
-            buffers.iter().flat_map(|&i| self.sections.row(i as usize)).copied().collect();
+        let mut sections: Vec<u32> = buffers.iter().flat_map(|&i| self.sections.row(i as usize)).copied().collect();
         sections.sort_unstable();
         sections.dedup();
         let total = |i: usize| self.sections.row(i).iter().map(|&s| state.totals[s as usize]).max().unwrap_or(0);
@@ -352,7 +351,9 @@ impl<'a> Searcher<'a> {
     /// Whether every section can still hold what is not placed, when nothing more goes below `at`.
     fn all_fit(&self, state: &State, at: u64, sections: &[u32]) -> bool {
         if self.fixed_in.is_empty() {
-            return sections.iter().all(|&s| state.floors[s as usize].max(at) + state.totals[s as usize] <= state.capacity);
+            return sections
+                .iter()
+                .all(|&s| state.floors[s as usize].max(at) + state.totals[s as usize] <= state.capacity);
         }
         sections.iter().all(|&s| {
             let floor = state.floors[s as usize].max(at);

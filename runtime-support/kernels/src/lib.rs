@@ -20,6 +20,7 @@ pub mod conv;
 mod cx;
 mod descriptor;
 pub mod dtype;
+pub mod elementwise;
 pub mod gemm;
 pub mod half;
 pub mod isa;
@@ -40,6 +41,7 @@ pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandVi
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;
+pub use elementwise::*;
 pub use gemm::{BLayout, Gemm, MatMul, gemm_f32, matmul_f64, matmul_i32, matmul_i64, matmul_u32, matmul_u64};
 pub use half::{bf16, f16};
 pub use isa::Isa;

@@ -9,6 +9,7 @@ pub(crate) mod testing;
 pub mod view;
 
 mod batch_norm;
+mod arg;
 mod concat;
 mod constant;
 mod expand;
@@ -18,12 +19,17 @@ mod half;
 mod identity;
 mod layer_norm;
 mod reduce;
+mod gather_nd;
+mod identity;
+mod pad;
+mod range;
 mod reshape;
 mod shape;
 mod slice;
 mod softmax;
 mod split;
 mod strided;
+mod top_k;
 mod transpose;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
@@ -35,11 +41,15 @@ use std::sync::LazyLock;
 
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
+    arg::OPS,
     concat::OPS,
     constant::OPS,
     expand::OPS,
     gather::OPS,
+    gather_nd::OPS,
     identity::OPS,
+    pad::OPS,
+    range::OPS,
     reshape::OPS,
     shape::OPS,
     slice::OPS,
@@ -51,6 +61,7 @@ static FAMILIES: &[&[OpDef]] = &[
     reduce::OPS,
     reshape::OPS,
     softmax::OPS,
+    top_k::OPS,
     transpose::OPS,
 ];
 

@@ -8,21 +8,20 @@ mod def;
 pub(crate) mod testing;
 pub mod view;
 
-mod batch_norm;
 mod arg;
+mod batch_norm;
 mod concat;
 mod constant;
 mod expand;
 mod gather;
+mod gather_nd;
 mod group_norm;
 mod half;
 mod identity;
 mod layer_norm;
-mod reduce;
-mod gather_nd;
-mod identity;
 mod pad;
 mod range;
+mod reduce;
 mod reshape;
 mod shape;
 mod slice;
@@ -56,10 +55,8 @@ static FAMILIES: &[&[OpDef]] = &[
     split::OPS,
     batch_norm::OPS,
     group_norm::OPS,
-    identity::OPS,
     layer_norm::OPS,
     reduce::OPS,
-    reshape::OPS,
     softmax::OPS,
     top_k::OPS,
     transpose::OPS,

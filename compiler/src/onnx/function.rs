@@ -234,7 +234,7 @@ struct Call<'a> {
 
 impl Inliner<'_> {
     /// What inlining may make in all.
-    const MAX_NODES: usize = 500_000;
+    const MAX_NODES: usize = 250_000;
     const MAX_BYTES: usize = 512 << 20;
     /// How deep calls, and graphs in graphs, may nest in all.
     const MAX_DEPTH: usize = 100;

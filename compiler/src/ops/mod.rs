@@ -8,8 +8,15 @@ mod def;
 pub(crate) mod testing;
 pub mod view;
 
+mod concat;
+mod constant;
+mod expand;
+mod gather;
 mod identity;
 mod reshape;
+mod shape;
+mod slice;
+mod split;
 mod strided;
 mod transpose;
 
@@ -21,7 +28,18 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// All rows, by family.
-static FAMILIES: &[&[OpDef]] = &[identity::OPS, reshape::OPS, transpose::OPS];
+static FAMILIES: &[&[OpDef]] = &[
+    concat::OPS,
+    constant::OPS,
+    expand::OPS,
+    gather::OPS,
+    identity::OPS,
+    reshape::OPS,
+    shape::OPS,
+    slice::OPS,
+    split::OPS,
+    transpose::OPS,
+];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static OpDef>> =
     LazyLock::new(|| FAMILIES.iter().copied().flatten().map(|op| ((op.domain, op.name), op)).collect());

@@ -4,7 +4,7 @@
 //! invariants stated there, or every problem that was found. IR versions 3 to 14, opsets 1 to 28.
 //!
 //! The way: `proto` (protobuf) → `decode` (with `tensor`, `sparse`, `external`, `opset`: pieces) →
-//! `function` (model-local functions inlined) → `scope` (names, topological order) → `control`
+//! `function`, `inline` (model-local functions) → `scope` (names, topological order) → `control`
 //! (graphs of control flow). Initializers that are also graph inputs are constants: what a caller
 //! could override at run time elsewhere is baked in here. Training information is ignored.
 //!
@@ -14,6 +14,7 @@ mod control;
 mod decode;
 mod external;
 mod function;
+mod inline;
 pub mod model;
 mod opset;
 pub mod proto;
@@ -123,8 +124,8 @@ fn decode_model(proto: ModelProto, decoder: &mut Decoder) -> Option<Model> {
     let before_functions = decoder.errors.len();
     let functions = proto.functions.into_iter().map(|function| decoder.function(function)).collect();
     let functions = Functions::check(functions, &mut decoder.errors);
-    let is_whole =
-        decoder.errors.len() > before_functions || functions.inline(&mut graph, onnx_version, &mut decoder.errors);
+    let is_whole = decoder.errors.len() > before_functions
+        || inline::inline(&functions, &mut graph, onnx_version, &mut decoder.errors);
     if is_whole {
         scope::order_graph(&mut graph, &mut decoder.errors);
         control::check_control(&mut graph, &mut decoder.errors);

@@ -1,7 +1,7 @@
 //! What the epilogues of convolutions and pools need of activations.
 
-use crate::simd::{F32x16, Simd, math};
-use crate::{Activation, simd_fn};
+use crate::simd::{F32x16, LANES, Simd, math};
+use crate::{Activation, Isa, simd_fn};
 
 /// The limits, where the function is nothing but a clamp: those are applied in registers.
 pub(crate) fn as_clamp(f: Activation) -> Option<(f32, f32)> {
@@ -67,5 +67,20 @@ simd_fn! {
             Activation::HardSwish => rows!(v => v * unit(s, v.fma(s.splat(1.0 / 6.0), s.splat(0.5)))),
             Activation::HardSigmoid { alpha, beta } => rows!(v => unit(s, v.fma(s.splat(alpha), s.splat(beta)))),
         }
+    }
+}
+
+/// Applies the function in place.
+pub(crate) fn apply(isa: Isa, f: Activation, x: &mut [f32]) {
+    let whole = x.len() / LANES * LANES;
+    // SAFETY: one row within the slice.
+    unsafe { apply_rows(isa, f, x.as_mut_ptr(), 1, whole, 0) };
+    let rest = &mut x[whole..];
+    if !rest.is_empty() {
+        let mut last = [0.0; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        // SAFETY: one row, the array.
+        unsafe { apply_rows(isa, f, last.as_mut_ptr(), 1, LANES, 0) };
+        rest.copy_from_slice(&last[..rest.len()]);
     }
 }

@@ -63,22 +63,22 @@ pub struct CompileError {
 impl CompileError {
     /// A problem whose place is not known (yet).
     pub fn new(stage: Stage, message: impl Into<String>) -> Self {
-        CompileError {
-            stage,
-            node: None,
-            op: None,
-            operand: None,
-            message: message.into(),
-        }
+        CompileError { stage, node: None, op: None, operand: None, message: message.into() }
     }
 
-    /// Adds the node, unless an inner walker has already named one.
+    /// Adds the node, unless an inner walker has already named one. (Names of over a thousand bytes
+    /// are cut: many errors may carry the same one.)
     pub fn at_node(mut self, name: &str, op: &str) -> Self {
-        if self.node.is_none() {
-            self.node = Some(name.to_owned());
-            self.op = Some(op.to_owned());
-        }
+        self.place_at_node(name, op);
         self
+    }
+
+    /// The same for an error that is already listed.
+    pub(crate) fn place_at_node(&mut self, name: &str, op: &str) {
+        if self.node.is_none() {
+            self.node = Some(cut(name).to_owned());
+            self.op = Some(cut(op).to_owned());
+        }
     }
 
     /// Adds the operand or other place, unless one is named already.
@@ -109,12 +109,7 @@ impl fmt::Display for CompileError {
             write!(f, "node {}", Quoted(node))?;
         }
         if let Some(op) = &self.op {
-            write!(
-                f,
-                "{}({})",
-                if self.node.is_some() { " " } else { "" },
-                Shortened(op)
-            )?;
+            write!(f, "{}({})", if self.node.is_some() { " " } else { "" }, Shortened(op))?;
         }
         let placed = self.node.is_some() || self.op.is_some();
         if let Some(operand) = &self.operand {
@@ -140,6 +135,9 @@ impl From<CompileError> for CompileErrors {
 pub struct CompileErrors(pub Vec<CompileError>);
 
 impl CompileErrors {
+    /// Problems that are kept; a broken model may have millions, nobody reads more.
+    pub const MAX: usize = 1000;
+
     /// Lines that Display prints before it only counts the rest.
     pub const SHOWN: usize = 50;
 
@@ -153,9 +151,11 @@ impl CompileErrors {
         self.0.len()
     }
 
-    /// Adds one problem.
+    /// Adds one problem, as long as there are fewer than [`CompileErrors::MAX`].
     pub fn push(&mut self, error: CompileError) {
-        self.0.push(error);
+        if self.0.len() < Self::MAX {
+            self.0.push(error);
+        }
     }
 
     /// The problems in order.
@@ -165,17 +165,13 @@ impl CompileErrors {
 
     /// `Ok(value)` when no problem was found, else all of them.
     pub fn or_ok<T>(self, value: T) -> Result<T, CompileErrors> {
-        if self.is_empty() {
-            Ok(value)
-        } else {
-            Err(self)
-        }
+        if self.is_empty() { Ok(value) } else { Err(self) }
     }
 }
 
 impl Extend<CompileError> for CompileErrors {
     fn extend<I: IntoIterator<Item = CompileError>>(&mut self, errors: I) {
-        self.0.extend(errors);
+        errors.into_iter().for_each(|error| self.push(error));
     }
 }
 
@@ -201,6 +197,12 @@ impl fmt::Display for CompileErrors {
 }
 
 impl std::error::Error for CompileErrors {}
+
+/// At most the first thousand bytes of a name.
+fn cut(name: &str) -> &str {
+    const MAX_BYTES: usize = 1000;
+    &name[..name.floor_char_boundary(MAX_BYTES)]
+}
 
 /// A name from a model as it may be printed: in quotes, escaped, and cut when it is very long.
 pub(crate) struct Quoted<'a>(pub &'a str);
@@ -242,18 +244,9 @@ mod tests {
     fn display_names_the_place() {
         let found = || CompileError::new(Stage::Infer, "expected rank 4, found f32[8,3]");
         for (error, text) in [
-            (
-                found().at_input(1).at_node("c1", "Conv"),
-                "node \"c1\" (Conv), input 1: expected rank 4, found f32[8,3]",
-            ),
-            (
-                found().at_node("c1", "Conv"),
-                "node \"c1\" (Conv): expected rank 4, found f32[8,3]",
-            ),
-            (
-                found().at("initializer \"w\""),
-                "initializer \"w\": expected rank 4, found f32[8,3]",
-            ),
+            (found().at_input(1).at_node("c1", "Conv"), "node \"c1\" (Conv), input 1: expected rank 4, found f32[8,3]"),
+            (found().at_node("c1", "Conv"), "node \"c1\" (Conv): expected rank 4, found f32[8,3]"),
+            (found().at("initializer \"w\""), "initializer \"w\": expected rank 4, found f32[8,3]"),
             (found(), "expected rank 4, found f32[8,3]"),
             (
                 found().at_node("a\"\n", "Op").at_node("outer", "If"),

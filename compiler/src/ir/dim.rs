@@ -108,7 +108,9 @@ impl Dim {
         match (self, d) {
             (_, Self::Const(1)) => self.clone(),
             (_, Self::Const(0)) => Self::Const(0),
-            (Self::Const(a), Self::Const(b)) => Self::Const(a.div_euclid(*b) - i64::from(*b < 0 && a.rem_euclid(*b) != 0)),
+            (Self::Const(a), Self::Const(b)) => {
+                Self::Const(a.div_euclid(*b) - i64::from(*b < 0 && a.rem_euclid(*b) != 0))
+            }
             _ => self.exact_div(d).unwrap_or_else(|| {
                 if self == d {
                     return Self::Const(1);
@@ -120,6 +122,11 @@ impl Dim {
 
     /// `ceil(self / d)` for positive `d`.
     pub fn ceil_div(&self, d: &Self) -> Self {
+        if let (Self::Const(a), Self::Const(b)) = (self, d)
+            && *b > 0
+        {
+            return Self::Const(a.div_euclid(*b) + i64::from(a.rem_euclid(*b) != 0));
+        }
         (self.clone() + d.clone() - Self::Const(1)).floor_div(d)
     }
 
@@ -176,6 +183,16 @@ impl Dim {
             _ if o.upper().is_some_and(|u| u <= self.lower()) => o.clone(),
             _ => Self::atom(Atom::Min(Box::new(self.clone()), Box::new(o.clone()))),
         }
+    }
+
+    /// [`Dim::max`] for a receiver by value, where the method of that name is `Ord`'s, which compares texts, not values.
+    pub fn at_least(&self, low: &Self) -> Self {
+        Dim::max(self, low)
+    }
+
+    /// [`Dim::min`] for a receiver by value, as [`Dim::at_least`].
+    pub fn at_most(&self, high: &Self) -> Self {
+        Dim::min(self, high)
     }
 
     /// A value no smaller than any the symbols' bounds allow; `None` without a bound.
@@ -391,6 +408,10 @@ impl fmt::Display for Dim {
 mod tests {
     use super::*;
 
+    fn d(c: i64) -> Dim {
+        Dim::Const(c)
+    }
+
     fn sym(name: &str, max: i64) -> Dim {
         let source = SymbolSource::Input { input_idx: 0, axis: 0 };
         Dim::symbol(Symbol { name: name.into(), min: 1, max: Some(max), source })
@@ -399,21 +420,21 @@ mod tests {
     #[test]
     fn equal_expressions_compare_equal() {
         let (n, s) = (sym("n", 4), sym("seq", 128));
-        assert_eq!(n.clone() * s.clone() * 768.into(), s.clone() * 64.into() * 12.into() * n.clone());
-        assert_eq!((s.clone() * 768.into()).floor_div(&64.into()), s.clone() * 12.into());
-        assert_eq!((s.clone() + 1.into()) - s.clone(), 1.into());
+        assert_eq!(n.clone() * s.clone() * d(768), s.clone() * d(64) * d(12) * n.clone());
+        assert_eq!((s.clone() * d(768)).floor_div(&d(64)), s.clone() * d(12));
+        assert_eq!((s.clone() + d(1)) - s.clone(), d(1));
         assert_eq!((s.clone() * n.clone()).exact_div(&n), Some(s.clone()));
-        assert_eq!((s.clone() * 2.into()).rem(&2.into()), 0.into());
+        assert_eq!((s.clone() * d(2)).rem(&d(2)), d(0));
     }
 
     #[test]
     fn bounds_and_values() {
         let s = sym("seq", 128);
-        let half = (s.clone() + 1.into()).floor_div(&2.into());
+        let half = (s.clone() + d(1)).floor_div(&d(2));
         assert_eq!((half.lower(), half.upper()), (1, Some(64)));
         assert_eq!(half.eval(&|_| 7), 4);
-        assert_eq!((half * 3.into() - 2.into()).to_string(), "3*floor(seq + 1 / 2) - 2");
-        assert_eq!(Dim::Const(-7).floor_div(&2.into()), (-4).into());
-        assert_eq!(Dim::Const(7).floor_div(&(-2).into()), (-4).into());
+        assert_eq!((half * d(3) - d(2)).to_string(), "3*floor(seq + 1 / 2) - 2");
+        assert_eq!(Dim::Const(-7).floor_div(&d(2)), d(-4));
+        assert_eq!(Dim::Const(7).floor_div(&d(-2)), d(-4));
     }
 }

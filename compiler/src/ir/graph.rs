@@ -110,7 +110,12 @@ impl Graph {
     /// Adds a constant.
     pub fn add_constant(&mut self, name: impl Into<String>, tensor: Tensor) -> ValueId {
         let ty = TensorType::fixed(tensor.dtype(), tensor.dims());
-        self.add_value(Value { name: name.into(), ty: Some(ty.into()), constant: Some(Arc::new(tensor)), ..Value::default() })
+        self.add_value(Value {
+            name: name.into(),
+            ty: Some(ty.into()),
+            constant: Some(Arc::new(tensor)),
+            ..Value::default()
+        })
     }
 
     /// Adds a typed value that a node will make.

@@ -82,7 +82,10 @@ impl Tensor {
             Dtype::U32 => d.chunks_exact(4).map(|c| i64::from(u32::from_le_bytes([c[0], c[1], c[2], c[3]]))).collect(),
             Dtype::U64 => d
                 .chunks_exact(8)
-                .map(|c| i64::try_from(u64::from_le_bytes(c.try_into().expect("invariant: exact chunks"))).unwrap_or(i64::MAX))
+                .map(|c| {
+                    i64::try_from(u64::from_le_bytes(c.try_into().expect("invariant: exact chunks")))
+                        .unwrap_or(i64::MAX)
+                })
                 .collect(),
             _ => return None,
         })

@@ -50,7 +50,8 @@ fn write_graph(graph: &Graph, depth: usize, out: &mut String) {
         }
     }
     for (name, v) in &graph.outputs {
-        let what = if graph.constant(*v).is_some() { format!("const {}", value_text(graph, *v)) } else { v.to_string() };
+        let what =
+            if graph.constant(*v).is_some() { format!("const {}", value_text(graph, *v)) } else { v.to_string() };
         let _ = writeln!(out, "{pad}output \"{}\" = {what}", Shortened(name));
     }
 }

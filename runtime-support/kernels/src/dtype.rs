@@ -279,11 +279,7 @@ mod tests {
             (Dtype::Bf16, 2, 16, true, true),
         ] {
             assert_eq!((dtype.size_bytes(), dtype.bits()), (size, bits), "{dtype}");
-            assert_eq!(
-                (dtype.is_float(), dtype.is_signed()),
-                (float, signed),
-                "{dtype}"
-            );
+            assert_eq!((dtype.is_float(), dtype.is_signed()), (float, signed), "{dtype}");
         }
     }
 }

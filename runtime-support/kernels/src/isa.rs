@@ -34,14 +34,12 @@ impl Isa {
     /// Every set this processor supports, `Scalar` first: what a test loops over.
     pub fn supported() -> impl Iterator<Item = Self> {
         let best = Self::detect();
-        [Self::Scalar, Self::Avx2, Self::Avx512, Self::Neon]
-            .into_iter()
-            .filter(move |&isa| match isa {
-                Self::Scalar => true,
-                // x86-64 sets are nested; NEON stands alone.
-                Self::Avx2 | Self::Avx512 => best != Self::Neon && isa <= best,
-                Self::Neon => best == Self::Neon,
-            })
+        [Self::Scalar, Self::Avx2, Self::Avx512, Self::Neon].into_iter().filter(move |&isa| match isa {
+            Self::Scalar => true,
+            // x86-64 sets are nested; NEON stands alone.
+            Self::Avx2 | Self::Avx512 => best != Self::Neon && isa <= best,
+            Self::Neon => best == Self::Neon,
+        })
     }
 
     /// Its name in lower case, as options and reports spell it.
@@ -107,10 +105,7 @@ impl CpuFeatures {
     /// Asks the compile target: nothing else is optional here.
     #[cfg(not(target_arch = "x86_64"))]
     pub fn detect() -> Self {
-        Self {
-            neon: cfg!(all(target_arch = "aarch64", target_feature = "neon")),
-            ..Self::default()
-        }
+        Self { neon: cfg!(all(target_arch = "aarch64", target_feature = "neon")), ..Self::default() }
     }
 
     /// The widest [`Isa`] these features allow.
@@ -172,8 +167,7 @@ mod tests {
         use std::is_x86_feature_detected as has;
         let features = CpuFeatures::detect();
         let avx2 = has!("avx2") && has!("fma") && has!("f16c");
-        let avx512 =
-            avx2 && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
+        let avx512 = avx2 && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
         assert_eq!((features.avx2, features.avx512), (avx2, avx512));
         assert_eq!(features.avx512_vnni, avx512 && has!("avx512vnni"));
         assert_eq!(features.avx_vnni, avx2 && has!("avxvnni"));

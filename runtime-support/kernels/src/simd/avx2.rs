@@ -72,10 +72,7 @@ impl Simd for Avx2 {
         // SAFETY: as for `load`; masked lanes do not touch memory.
         unsafe {
             let (low, high) = first(n);
-            F32(
-                _mm256_maskload_ps(p, low),
-                _mm256_maskload_ps(p.wrapping_add(8), high),
-            )
+            F32(_mm256_maskload_ps(p, low), _mm256_maskload_ps(p.wrapping_add(8), high))
         }
     }
 }
@@ -106,10 +103,7 @@ impl Neg for F32 {
     #[inline(always)]
     fn neg(self) -> Self {
         let sign = self.splat_like(-0.0);
-        op!(Self(
-            _mm256_xor_ps(self.0, sign.0),
-            _mm256_xor_ps(self.1, sign.1)
-        ))
+        op!(Self(_mm256_xor_ps(self.0, sign.0), _mm256_xor_ps(self.1, sign.1)))
     }
 }
 
@@ -125,10 +119,7 @@ unsafe fn mul_pow2(v: __m256, n: __m256) -> __m256 {
         let half = _mm256_srai_epi32::<1>(n);
         let bias = _mm256_set1_epi32(127);
         let power = |n| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(n, bias)));
-        _mm256_mul_ps(
-            _mm256_mul_ps(v, power(half)),
-            power(_mm256_sub_epi32(n, half)),
-        )
+        _mm256_mul_ps(_mm256_mul_ps(v, power(half)), power(_mm256_sub_epi32(n, half)))
     }
 }
 
@@ -163,24 +154,38 @@ macro_rules! reduce8 {
         }
     };
 }
-reduce8!(
-    sum8,
-    _mm_add_ps,
-    _mm_add_ss,
-    "The sum of eight lanes, by halves."
-);
-reduce8!(
-    max8,
-    _mm_max_ps,
-    _mm_max_ss,
-    "The maximum of eight lanes, by halves."
-);
-reduce8!(
-    min8,
-    _mm_min_ps,
-    _mm_min_ss,
-    "The minimum of eight lanes, by halves."
-);
+reduce8!(sum8, _mm_add_ps, _mm_add_ss, "The sum of eight lanes, by halves.");
+reduce8!(max8, _mm_max_ps, _mm_max_ss, "The maximum of eight lanes, by halves.");
+reduce8!(min8, _mm_min_ps, _mm_min_ss, "The minimum of eight lanes, by halves.");
+
+/// Transposes 8×8 f32: `to[i][j] = from[j][i]`, rows `from_stride` and `to_stride` apart.
+///
+/// # Safety
+/// AVX2 runs here; every row is valid for 8 reads or writes.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(crate) unsafe fn transpose8(to: *mut f32, to_stride: usize, from: *const f32, from_stride: usize) {
+    // SAFETY: the caller vouches for the rows; the rest works on registers.
+    unsafe {
+        let row = |i: usize| _mm256_loadu_ps(from.add(i * from_stride));
+        // Pairs of rows, then quads; a register then holds two columns' halves that lie four columns apart.
+        let pair = |i: usize| (_mm256_unpacklo_ps(row(i), row(i + 1)), _mm256_unpackhi_ps(row(i), row(i + 1)));
+        let quad = |i: usize| {
+            let ((a_low, a_high), (b_low, b_high)) = (pair(i), pair(i + 2));
+            [
+                _mm256_shuffle_ps::<0x44>(a_low, b_low),
+                _mm256_shuffle_ps::<0xee>(a_low, b_low),
+                _mm256_shuffle_ps::<0x44>(a_high, b_high),
+                _mm256_shuffle_ps::<0xee>(a_high, b_high),
+            ]
+        };
+        let (top, bottom) = (quad(0), quad(4));
+        for i in 0..4 {
+            _mm256_storeu_ps(to.add(i * to_stride), _mm256_permute2f128_ps::<0x20>(top[i], bottom[i]));
+            _mm256_storeu_ps(to.add((i + 4) * to_stride), _mm256_permute2f128_ps::<0x31>(top[i], bottom[i]));
+        }
+    }
+}
 
 impl F32x16 for F32 {
     type Mask = (__m256, __m256);
@@ -211,43 +216,28 @@ impl F32x16 for F32 {
 
     #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {
-        op!(Self(
-            _mm256_fmadd_ps(self.0, b.0, c.0),
-            _mm256_fmadd_ps(self.1, b.1, c.1)
-        ))
+        op!(Self(_mm256_fmadd_ps(self.0, b.0, c.0), _mm256_fmadd_ps(self.1, b.1, c.1)))
     }
 
     #[inline(always)]
     fn fnma(self, b: Self, c: Self) -> Self {
-        op!(Self(
-            _mm256_fnmadd_ps(self.0, b.0, c.0),
-            _mm256_fnmadd_ps(self.1, b.1, c.1)
-        ))
+        op!(Self(_mm256_fnmadd_ps(self.0, b.0, c.0), _mm256_fnmadd_ps(self.1, b.1, c.1)))
     }
 
     #[inline(always)]
     fn min(self, other: Self) -> Self {
-        op!(Self(
-            _mm256_min_ps(self.0, other.0),
-            _mm256_min_ps(self.1, other.1)
-        ))
+        op!(Self(_mm256_min_ps(self.0, other.0), _mm256_min_ps(self.1, other.1)))
     }
 
     #[inline(always)]
     fn max(self, other: Self) -> Self {
-        op!(Self(
-            _mm256_max_ps(self.0, other.0),
-            _mm256_max_ps(self.1, other.1)
-        ))
+        op!(Self(_mm256_max_ps(self.0, other.0), _mm256_max_ps(self.1, other.1)))
     }
 
     #[inline(always)]
     fn abs(self) -> Self {
         let sign = self.splat_like(-0.0);
-        op!(Self(
-            _mm256_andnot_ps(sign.0, self.0),
-            _mm256_andnot_ps(sign.1, self.1)
-        ))
+        op!(Self(_mm256_andnot_ps(sign.0, self.0), _mm256_andnot_ps(sign.1, self.1)))
     }
 
     #[inline(always)]
@@ -268,10 +258,7 @@ impl F32x16 for F32 {
     #[inline(always)]
     fn round(self) -> Self {
         const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-        op!(Self(
-            _mm256_round_ps::<NEAREST>(self.0),
-            _mm256_round_ps::<NEAREST>(self.1)
-        ))
+        op!(Self(_mm256_round_ps::<NEAREST>(self.0), _mm256_round_ps::<NEAREST>(self.1)))
     }
 
     #[inline(always)]
@@ -281,34 +268,22 @@ impl F32x16 for F32 {
 
     #[inline(always)]
     fn lt(self, other: Self) -> Self::Mask {
-        op!((
-            _mm256_cmp_ps::<_CMP_LT_OQ>(self.0, other.0),
-            _mm256_cmp_ps::<_CMP_LT_OQ>(self.1, other.1)
-        ))
+        op!((_mm256_cmp_ps::<_CMP_LT_OQ>(self.0, other.0), _mm256_cmp_ps::<_CMP_LT_OQ>(self.1, other.1)))
     }
 
     #[inline(always)]
     fn le(self, other: Self) -> Self::Mask {
-        op!((
-            _mm256_cmp_ps::<_CMP_LE_OQ>(self.0, other.0),
-            _mm256_cmp_ps::<_CMP_LE_OQ>(self.1, other.1)
-        ))
+        op!((_mm256_cmp_ps::<_CMP_LE_OQ>(self.0, other.0), _mm256_cmp_ps::<_CMP_LE_OQ>(self.1, other.1)))
     }
 
     #[inline(always)]
     fn eq(self, other: Self) -> Self::Mask {
-        op!((
-            _mm256_cmp_ps::<_CMP_EQ_OQ>(self.0, other.0),
-            _mm256_cmp_ps::<_CMP_EQ_OQ>(self.1, other.1)
-        ))
+        op!((_mm256_cmp_ps::<_CMP_EQ_OQ>(self.0, other.0), _mm256_cmp_ps::<_CMP_EQ_OQ>(self.1, other.1)))
     }
 
     #[inline(always)]
     fn is_nan(self) -> Self::Mask {
-        op!((
-            _mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, self.0),
-            _mm256_cmp_ps::<_CMP_UNORD_Q>(self.1, self.1)
-        ))
+        op!((_mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, self.0), _mm256_cmp_ps::<_CMP_UNORD_Q>(self.1, self.1)))
     }
 
     #[inline(always)]
@@ -323,10 +298,7 @@ impl F32x16 for F32 {
 
     #[inline(always)]
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self {
-        op!(Self(
-            _mm256_blendv_ps(b.0, a.0, mask.0),
-            _mm256_blendv_ps(b.1, a.1, mask.1)
-        ))
+        op!(Self(_mm256_blendv_ps(b.0, a.0, mask.0), _mm256_blendv_ps(b.1, a.1, mask.1)))
     }
 
     #[inline(always)]

@@ -94,10 +94,7 @@ impl F32 {
     /// The lanes 0..8 and 8..16.
     #[inline(always)]
     fn halves(self) -> (__m256, __m256) {
-        op!((
-            _mm512_castps512_ps256(self.0),
-            _mm512_extractf32x8_ps::<1>(self.0)
-        ))
+        op!((_mm512_castps512_ps256(self.0), _mm512_extractf32x8_ps::<1>(self.0)))
     }
 }
 
@@ -149,10 +146,7 @@ impl F32x16 for F32 {
     #[inline(always)]
     fn copysign(self, sign: Self) -> Self {
         let minus_zero = self.splat_like(-0.0);
-        Self(op!(_mm512_or_ps(
-            _mm512_andnot_ps(minus_zero.0, self.0),
-            _mm512_and_ps(minus_zero.0, sign.0)
-        )))
+        Self(op!(_mm512_or_ps(_mm512_andnot_ps(minus_zero.0, self.0), _mm512_and_ps(minus_zero.0, sign.0))))
     }
 
     #[inline(always)]
@@ -162,16 +156,12 @@ impl F32x16 for F32 {
 
     #[inline(always)]
     fn round(self) -> Self {
-        Self(op!(_mm512_roundscale_ps::<
-            { _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC },
-        >(self.0)))
+        Self(op!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)))
     }
 
     #[inline(always)]
     fn floor(self) -> Self {
-        Self(op!(_mm512_roundscale_ps::<
-            { _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC },
-        >(self.0)))
+        Self(op!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(self.0)))
     }
 
     #[inline(always)]
@@ -216,12 +206,7 @@ impl F32x16 for F32 {
 
     #[inline(always)]
     fn split_pow2(self) -> (Self, Self) {
-        op!((
-            Self(_mm512_getmant_ps::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO>(
-                self.0
-            )),
-            Self(_mm512_getexp_ps(self.0))
-        ))
+        op!((Self(_mm512_getmant_ps::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO>(self.0)), Self(_mm512_getexp_ps(self.0))))
     }
 
     #[inline(always)]

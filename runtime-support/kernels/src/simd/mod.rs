@@ -14,12 +14,14 @@
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+pub mod exp1;
 pub mod math;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 pub mod neon;
 pub mod scalar;
 #[cfg(test)]
 mod tests;
+pub mod trig;
 
 use crate::isa::Isa;
 use core::ops::{Add, Div, Mul, Neg, Sub};
@@ -60,13 +62,7 @@ pub trait Simd: Copy + 'static {
     fn load_slice(self, x: &[f32], at: usize) -> Self::F32 {
         let rest = x.get(at..).unwrap_or_default();
         // SAFETY: at most the slice's remaining lanes are read.
-        unsafe {
-            if rest.len() >= LANES {
-                self.load(rest.as_ptr())
-            } else {
-                self.load_n(rest.as_ptr(), rest.len())
-            }
-        }
+        unsafe { if rest.len() >= LANES { self.load(rest.as_ptr()) } else { self.load_n(rest.as_ptr(), rest.len()) } }
     }
 
     /// The lanes of an array.
@@ -82,12 +78,7 @@ pub trait Simd: Copy + 'static {
 /// NaN: arithmetic, `sqrt`, `round`, `floor`, `neg`, `abs` and reductions by sum propagate it (its payload is unspecified);
 /// comparisons with it are false; for `min` and `max` see there.
 pub trait F32x16:
-    Copy
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
-    + Div<Output = Self>
-    + Neg<Output = Self>
+    Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
     /// The result of a comparison, lane by lane.
     type Mask: Copy;

@@ -256,11 +256,7 @@ impl F32x16 for F32 {
         let rounded = self.round().to_array();
         from_fn(|i| {
             let x = rounded[i];
-            if (-2_147_483_648.0..2_147_483_648.0).contains(&x) {
-                x as i32
-            } else {
-                i32::MIN
-            }
+            if (-2_147_483_648.0..2_147_483_648.0).contains(&x) { x as i32 } else { i32::MIN }
         })
     }
 

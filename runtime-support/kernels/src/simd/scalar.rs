@@ -108,11 +108,7 @@ pub fn round(x: f32) -> f32 {
     const FIRST_WITHOUT_FRACTION: f32 = 8_388_608.0;
     let magnitude = x.abs();
     let rounded = ((magnitude + FIRST_WITHOUT_FRACTION) - FIRST_WITHOUT_FRACTION).copysign(x);
-    if magnitude < FIRST_WITHOUT_FRACTION {
-        rounded
-    } else {
-        x
-    }
+    if magnitude < FIRST_WITHOUT_FRACTION { rounded } else { x }
 }
 
 /// To the greatest integer not above.
@@ -144,11 +140,7 @@ pub(super) fn sqrt_by_integers(x: f32) -> f32 {
     if x < 0.0 {
         return f32::NAN;
     }
-    let (bits, bias) = if x < f32::MIN_POSITIVE {
-        ((x * 16_777_216.0).to_bits(), 151)
-    } else {
-        (x.to_bits(), 127)
-    };
+    let (bits, bias) = if x < f32::MIN_POSITIVE { ((x * 16_777_216.0).to_bits(), 151) } else { (x.to_bits(), 127) };
     let mut exponent = (bits >> 23) as i32 - bias;
     let mut mantissa = u64::from(bits & 0x007f_ffff | 0x0080_0000); // x = mantissa · 2^(exponent - 23)
     if exponent & 1 != 0 {
@@ -257,9 +249,7 @@ impl F32x16 for F32 {
 
     #[inline(always)]
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self {
-        Self(from_fn(|i| {
-            f32::from_bits(a.0[i].to_bits() & mask[i] | b.0[i].to_bits() & !mask[i])
-        }))
+        Self(from_fn(|i| f32::from_bits(a.0[i].to_bits() & mask[i] | b.0[i].to_bits() & !mask[i])))
     }
 
     #[inline(always)]
@@ -286,11 +276,7 @@ impl F32x16 for F32 {
         from_fn(|i| {
             let x = round(self.0[i]);
             // The first value that does not fit is 2^31; the comparison is false for NaN.
-            if (-2_147_483_648.0..2_147_483_648.0).contains(&x) {
-                x as i32
-            } else {
-                i32::MIN
-            }
+            if (-2_147_483_648.0..2_147_483_648.0).contains(&x) { x as i32 } else { i32::MIN }
         })
     }
 

@@ -36,9 +36,7 @@ const SPECIAL: [f32; 24] = [
 
 /// Pairs of special values, then a long run of bit patterns.
 fn pairs() -> Vec<(f32, f32)> {
-    let special = SPECIAL
-        .iter()
-        .flat_map(|&a| SPECIAL.iter().map(move |&b| (a, b)));
+    let special = SPECIAL.iter().flat_map(|&a| SPECIAL.iter().map(move |&b| (a, b)));
     let mut state = 1u32;
     let mut next = move || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -176,13 +174,7 @@ fn fma_is_fused_only_beyond_scalar() {
                     Isa::Scalar => (a[i] * b[i] + c[i], c[i] - a[i] * b[i]),
                     _ => (a[i].mul_add(b[i], c[i]), (-a[i]).mul_add(b[i], c[i])),
                 };
-                assert!(
-                    same(sum[i], plus) && same(difference[i], minus),
-                    "{isa:?} {:e} {:e} {:e}",
-                    a[i],
-                    b[i],
-                    c[i]
-                );
+                assert!(same(sum[i], plus) && same(difference[i], minus), "{isa:?} {:e} {:e} {:e}", a[i], b[i], c[i]);
             }
         }
     }
@@ -204,22 +196,13 @@ fn powers_of_two_and_integers() {
             let (scaled, ..) = conversions(isa, x, [n as f32; LANES]);
             for i in 0..LANES {
                 let want = (f64::from(x[i]) * f64::from(n).exp2()) as f32;
-                assert_eq!(
-                    scaled[i].to_bits(),
-                    want.to_bits(),
-                    "{isa:?} {} * 2^{n}",
-                    x[i]
-                );
+                assert_eq!(scaled[i].to_bits(), want.to_bits(), "{isa:?} {} * 2^{n}", x[i]);
             }
         }
         for e in -126..=127 {
             let x = core::array::from_fn(|i| (1.0 + i as f32 / 16.0) * (e as f32).exp2());
             let (_, mantissa, exponent, _) = conversions(isa, x, [0.0; LANES]);
-            assert_eq!(
-                mantissa,
-                core::array::from_fn(|i| 1.0 + i as f32 / 16.0),
-                "{isa:?} 2^{e}"
-            );
+            assert_eq!(mantissa, core::array::from_fn(|i| 1.0 + i as f32 / 16.0), "{isa:?} 2^{e}");
             assert_eq!(exponent, [e as f32; LANES], "{isa:?} 2^{e}");
         }
         for chunk in pairs().chunks(LANES) {
@@ -228,12 +211,7 @@ fn powers_of_two_and_integers() {
             for i in 0..LANES {
                 let rounded = f64::from(x[i]).round_ties_even();
                 let fits = (-2_147_483_648.0..2_147_483_648.0).contains(&rounded);
-                assert_eq!(
-                    integers[i],
-                    if fits { rounded as i32 } else { i32::MIN },
-                    "{isa:?} {:e}",
-                    x[i]
-                );
+                assert_eq!(integers[i], if fits { rounded as i32 } else { i32::MIN }, "{isa:?} {:e}", x[i]);
             }
         }
     }
@@ -252,10 +230,7 @@ fn reductions_have_one_order() {
         for chunk in pairs().chunks(LANES) {
             let x: [f32; LANES] = core::array::from_fn(|i| chunk[i].0);
             let (got, want) = (reductions(isa, x), reductions(Isa::Scalar, x));
-            assert!(
-                (0..3).all(|i| same(got[i], want[i])),
-                "{isa:?} {x:?}: {got:?}, expected {want:?}"
-            );
+            assert!((0..3).all(|i| same(got[i], want[i])), "{isa:?} {x:?}: {got:?}, expected {want:?}");
         }
         let ramp = core::array::from_fn(|i| i as f32);
         assert_eq!(reductions(isa, ramp), [120.0, 15.0, 0.0]);
@@ -286,20 +261,12 @@ fn partial_accesses_keep_to_their_lanes() {
             // SAFETY: `n <= 16` lanes are in both.
             unsafe { copy_n(isa, from.as_ptr().add(3), to.as_mut_ptr().add(5), n) };
             for i in 0..32 {
-                let want = if (5..5 + n).contains(&i) {
-                    from[i - 2]
-                } else {
-                    -1.0
-                };
+                let want = if (5..5 + n).contains(&i) { from[i - 2] } else { -1.0 };
                 assert_eq!(to[i], want, "{isa:?} n {n} lane {i}");
             }
             let mut y = [-1.0; 20];
             let got = rest_is_zero(isa, &from[..20], 20 - n, &mut y);
-            assert_eq!(
-                got,
-                core::array::from_fn(|i| if i < n { from[20 - n + i] } else { 0.0 }),
-                "{isa:?} n {n}"
-            );
+            assert_eq!(got, core::array::from_fn(|i| if i < n { from[20 - n + i] } else { 0.0 }), "{isa:?} n {n}");
             assert_eq!(y[20 - n..], from[20 - n..20], "{isa:?} n {n}");
         }
     }

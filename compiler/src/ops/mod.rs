@@ -1,0 +1,92 @@
+//! The operator table: one row per operator, one file per operator or family.
+//!
+//! A row says how an operator infers types, lowers to kernel calls, what it costs and which layouts it takes. Adding an
+//! operator touches its file and one line here.
+
+mod def;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod view;
+
+mod batch_norm;
+mod arg;
+mod concat;
+mod constant;
+mod expand;
+mod gather;
+mod group_norm;
+mod half;
+mod identity;
+mod layer_norm;
+mod reduce;
+mod gather_nd;
+mod identity;
+mod pad;
+mod range;
+mod reshape;
+mod shape;
+mod slice;
+mod softmax;
+mod split;
+mod strided;
+mod top_k;
+mod transpose;
+
+pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
+
+use crate::error::{CompileError, Stage};
+use crate::ir::Node;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// All rows, by family.
+static FAMILIES: &[&[OpDef]] = &[
+    arg::OPS,
+    concat::OPS,
+    constant::OPS,
+    expand::OPS,
+    gather::OPS,
+    gather_nd::OPS,
+    identity::OPS,
+    pad::OPS,
+    range::OPS,
+    reshape::OPS,
+    shape::OPS,
+    slice::OPS,
+    split::OPS,
+    batch_norm::OPS,
+    group_norm::OPS,
+    identity::OPS,
+    layer_norm::OPS,
+    reduce::OPS,
+    reshape::OPS,
+    softmax::OPS,
+    top_k::OPS,
+    transpose::OPS,
+];
+
+static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static OpDef>> =
+    LazyLock::new(|| FAMILIES.iter().copied().flatten().map(|op| ((op.domain, op.name), op)).collect());
+
+/// Every operator, sorted by domain and name.
+pub fn all() -> Vec<&'static OpDef> {
+    let mut ops: Vec<_> = FAMILIES.iter().copied().flatten().collect();
+    ops.sort_by_key(|op| (op.domain, op.name));
+    ops
+}
+
+/// The row of a node's operator; an error where there is none, or where the operator is newer than the node's opset.
+pub fn find(node: &Node) -> Result<&'static OpDef, CompileError> {
+    let domain = if node.domain == "ai.onnx" { "" } else { node.domain.as_str() };
+    let op = TABLE
+        .get(&(domain, node.op.as_str()))
+        .copied()
+        .ok_or_else(|| CompileError::new(Stage::Infer, format!("operator {} is not supported", node.full_op())))?;
+    let first = op.since.first().copied().unwrap_or(1);
+    if node.version < first {
+        let message =
+            format!("operator {} exists since opset {first}, the model imports opset {}", op.name, node.version);
+        return Err(CompileError::new(Stage::Infer, message));
+    }
+    Ok(op)
+}

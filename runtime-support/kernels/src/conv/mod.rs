@@ -2,7 +2,7 @@
 mod band;
 mod blocked;
 mod depthwise;
-mod epilogue;
+
 mod geometry;
 mod layout;
 #[cfg(feature = "alloc")]

@@ -9,9 +9,9 @@
 use super::band::copy_phase;
 use super::geometry::at_least_1;
 use super::sweep::{CHANNELS, Sums, Sweep, VECTORS, sums};
-use super::{WindowShape, epilogue, rows};
+use super::{WindowShape, rows};
 use crate::simd::LANES;
-use crate::{Activation, Elem, Fault, Isa, kernel};
+use crate::{Activation, Elem, Fault, Isa, activation, kernel};
 
 kernel! {
     /// Convolution; weights `[OC, C/groups, KD, KH, KW]`. Units `part_begin..part_end` of [`conv_plain_units`].
@@ -218,7 +218,19 @@ impl Plan {
         }
         let pitch = band_cols + apron;
         let phase_len = band_rows * pitch + LANES + apron;
-        Self { phases_y, phases_x, row_pixels, rows, band_cols, band_rows, kept_phases, base, pitch, phase_len, gathered }
+        Self {
+            phases_y,
+            phases_x,
+            row_pixels,
+            rows,
+            band_cols,
+            band_rows,
+            kept_phases,
+            base,
+            pitch,
+            phase_len,
+            gathered,
+        }
     }
 
     const fn bands_y(&self) -> usize {
@@ -487,7 +499,7 @@ impl Place {
                 }
             });
         }
-        epilogue::apply(isa, c.activation, sums);
+        activation::apply(isa, c.activation, sums);
         let y = &mut c.y[volume..volume + self.volume];
         self.runs(at, sums.len(), |out, i, n| {
             if self.col_step == 1 {

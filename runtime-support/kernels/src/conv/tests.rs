@@ -433,7 +433,14 @@ fn transpose_ref(s: &WindowShape, [n, ic, oc, groups]: [usize; 4], x: &[f32], w:
 fn transpose_cases() -> Vec<PlainCase> {
     let one = [1; 3];
     // `y` by the ONNX formula, with this output padding.
-    let case = |channels, x: [usize; 3], kernel: [usize; 3], strides: [usize; 3], dilations: [usize; 3], pads: [usize; 3], end: [usize; 3], more: [usize; 3]| {
+    let case = |channels,
+                x: [usize; 3],
+                kernel: [usize; 3],
+                strides: [usize; 3],
+                dilations: [usize; 3],
+                pads: [usize; 3],
+                end: [usize; 3],
+                more: [usize; 3]| {
         let y = core::array::from_fn(|a| {
             strides[a] * (x[a] - 1) + more[a] + (kernel[a] - 1) * dilations[a] + 1 - pads[a] - end[a]
         });
@@ -546,11 +553,8 @@ fn check_plain([n, ic, oc, groups]: [usize; 4], s: &WindowShape, transposed: boo
         }
     }
     assert_eq!(state.fault(), None);
-    let got: Vec<f32> = y
-        .as_slice()
-        .chunks_exact(8)
-        .map(|b| f64::from_le_bytes(b.try_into().expect("8 bytes")) as f32)
-        .collect();
+    let got: Vec<f32> =
+        y.as_slice().chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("8 bytes")) as f32).collect();
     assert_eq!(got, expected, "f64 {transposed} {s:?}");
 }
 

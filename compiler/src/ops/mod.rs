@@ -9,19 +9,25 @@ pub(crate) mod testing;
 pub mod view;
 
 mod arg;
+mod batch_norm;
 mod concat;
 mod constant;
 mod expand;
 mod gather;
 mod gather_nd;
+mod group_norm;
+mod half;
 mod identity;
 mod number;
+mod layer_norm;
 mod pad;
 mod range;
+mod reduce;
 mod reshape;
 mod resize;
 mod shape;
 mod slice;
+mod softmax;
 mod split;
 mod strided;
 mod top_k;
@@ -50,6 +56,11 @@ static FAMILIES: &[&[OpDef]] = &[
     shape::OPS,
     slice::OPS,
     split::OPS,
+    batch_norm::OPS,
+    group_norm::OPS,
+    layer_norm::OPS,
+    reduce::OPS,
+    softmax::OPS,
     top_k::OPS,
     transpose::OPS,
 ];

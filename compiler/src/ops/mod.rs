@@ -12,19 +12,24 @@ mod arg;
 mod batch_norm;
 mod concat;
 mod constant;
+mod depth_space;
 mod expand;
 mod gather;
 mod gather_nd;
 mod group_norm;
 mod half;
 mod identity;
-mod number;
+mod index;
 mod layer_norm;
+mod number;
+mod one_hot;
 mod pad;
 mod range;
 mod reduce;
 mod reshape;
 mod resize;
+mod scatter;
+mod sequence_axis;
 mod shape;
 mod slice;
 mod softmax;
@@ -32,6 +37,7 @@ mod split;
 mod strided;
 mod top_k;
 mod transpose;
+mod triangle;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
 
@@ -61,7 +67,12 @@ static FAMILIES: &[&[OpDef]] = &[
     layer_norm::OPS,
     reduce::OPS,
     softmax::OPS,
+    depth_space::OPS,
+    one_hot::OPS,
+    scatter::OPS,
+    sequence_axis::OPS,
     top_k::OPS,
+    triangle::OPS,
     transpose::OPS,
 ];
 

@@ -8,6 +8,7 @@ mod store_ints;
 
 pub use copy_nd::*;
 pub use gather::*;
+pub(crate) use gather_nd::tuple_position;
 pub use gather_nd::*;
 pub use index::IndexElem;
 pub(crate) use index::holds;

@@ -12,6 +12,8 @@ mod arg;
 mod batch_norm;
 mod concat;
 mod constant;
+pub(crate) mod conv;
+mod conv_transpose;
 mod expand;
 mod gather;
 mod gather_nd;
@@ -20,6 +22,7 @@ mod half;
 mod identity;
 mod layer_norm;
 mod pad;
+pub(crate) mod pool;
 mod range;
 mod reduce;
 mod reshape;
@@ -30,6 +33,7 @@ mod split;
 mod strided;
 mod top_k;
 mod transpose;
+pub(crate) mod window;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
 
@@ -42,6 +46,9 @@ use std::sync::LazyLock;
 static FAMILIES: &[&[OpDef]] = &[
     arg::OPS,
     concat::OPS,
+    conv::OPS,
+    conv_transpose::OPS,
+    pool::OPS,
     constant::OPS,
     expand::OPS,
     gather::OPS,

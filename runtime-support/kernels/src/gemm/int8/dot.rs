@@ -41,7 +41,8 @@ trait Dot: Copy {
     /// Four steps of k of a row, for every column.
     type Four: Copy;
     fn zero(self) -> Self::Sums;
-    fn four(self, bytes: u32) -> Self::Four;
+    /// Four bytes of A, made u8 by `flip`.
+    fn four(self, bytes: u32, flip: u32) -> Self::Four;
     /// # Safety
     /// 64 bytes are valid for reads.
     unsafe fn line(self, b: *const i8) -> Self::Line;
@@ -64,7 +65,7 @@ unsafe fn tile<D: Dot, const MR: usize, const NV: usize>(d: D, t: &DotTile) {
                 lines[j] = d.line(b.add(j * t.b_panel));
             }
             for i in 0..MR {
-                let four = d.four(u32::from_le(a.add(i * t.lda).cast::<u32>().read_unaligned()) ^ t.flip);
+                let four = d.four(u32::from_le(a.add(i * t.lda).cast::<u32>().read_unaligned()), t.flip);
                 for j in 0..NV {
                     sums[i][j] = d.dot(sums[i][j], four, lines[j]);
                 }
@@ -88,7 +89,7 @@ unsafe fn tile<D: Dot, const MR: usize, const NV: usize>(d: D, t: &DotTile) {
                 if rest > 2 {
                     bytes |= u32::from(*row.add(2)) << 16;
                 }
-                let four = d.four(bytes ^ t.flip);
+                let four = d.four(bytes, t.flip);
                 for j in 0..NV {
                     sums[i][j] = d.dot(sums[i][j], four, lines[j]);
                 }
@@ -173,8 +174,8 @@ mod portable {
         }
 
         #[inline(always)]
-        fn four(self, bytes: u32) -> Self::Four {
-            bytes.to_le_bytes()
+        fn four(self, bytes: u32, flip: u32) -> Self::Four {
+            (bytes ^ flip).to_le_bytes()
         }
 
         #[inline(always)]
@@ -259,8 +260,9 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn four(self, bytes: u32) -> __m512i {
-            op!(_mm512_set1_epi32(bytes as i32))
+        fn four(self, bytes: u32, flip: u32) -> __m512i {
+            // The exclusive-or on vectors: a broadcast from memory is free, one from a general register is not.
+            op!(_mm512_xor_si512(_mm512_set1_epi32(bytes as i32), _mm512_set1_epi32(flip as i32)))
         }
 
         #[inline(always)]
@@ -295,8 +297,8 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn four(self, bytes: u32) -> __m256i {
-            op!(_mm256_set1_epi32(bytes as i32))
+        fn four(self, bytes: u32, flip: u32) -> __m256i {
+            op!(_mm256_xor_si256(_mm256_set1_epi32(bytes as i32), _mm256_set1_epi32(flip as i32)))
         }
 
         #[inline(always)]
@@ -335,8 +337,8 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn four(self, bytes: u32) -> __m256i {
-            op!(_mm256_broadcastq_epi64(_mm_cvtepu8_epi16(_mm_cvtsi32_si128(bytes as i32))))
+        fn four(self, bytes: u32, flip: u32) -> __m256i {
+            op!(_mm256_broadcastq_epi64(_mm_cvtepu8_epi16(_mm_cvtsi32_si128((bytes ^ flip) as i32))))
         }
 
         #[inline(always)]

@@ -5,7 +5,7 @@
 use super::{Int8Operands, Int8Params};
 use crate::activation::Activation;
 use crate::gemm::pack::PANEL;
-use crate::simd::{F32x16, LANES};
+use crate::simd::{F32x16, I32x16, LANES, Simd};
 use crate::simd_fn;
 use core::ops::Range;
 
@@ -42,10 +42,10 @@ pub trait Quantized: Copy + 'static {
     const SCALED: bool;
     /// As a zero point.
     fn zero(self) -> i32;
-    /// From an exact sum.
-    fn from_sum(sum: i32) -> Self;
-    /// From a scaled value; `rounded` is it as the nearest integer (`i32::MIN` if beyond i32).
-    fn from_scaled(value: f32, rounded: i32, zero: i32) -> Self;
+    /// 16 exact sums, as C where C is not scaled.
+    fn from_sums<S: Simd>(s: S, sums: S::I32) -> [Self; LANES];
+    /// 16 scaled values.
+    fn from_scaled<S: Simd>(s: S, values: S::F32, zero: i32) -> [Self; LANES];
 }
 
 impl Quantized for i32 {
@@ -55,12 +55,12 @@ impl Quantized for i32 {
         self
     }
     #[inline(always)]
-    fn from_sum(sum: i32) -> Self {
-        sum
+    fn from_sums<S: Simd>(_: S, sums: S::I32) -> [Self; LANES] {
+        sums.to_array()
     }
     #[inline(always)]
-    fn from_scaled(_: f32, rounded: i32, _: i32) -> Self {
-        rounded
+    fn from_scaled<S: Simd>(s: S, values: S::F32, _: i32) -> [Self; LANES] {
+        s.to_i32(values).to_array()
     }
 }
 
@@ -71,17 +71,17 @@ impl Quantized for f32 {
         0
     }
     #[inline(always)]
-    fn from_sum(sum: i32) -> Self {
-        sum as Self
+    fn from_sums<S: Simd>(_: S, sums: S::I32) -> [Self; LANES] {
+        sums.to_f32().to_array()
     }
     #[inline(always)]
-    fn from_scaled(value: f32, _: i32, _: i32) -> Self {
-        value
+    fn from_scaled<S: Simd>(_: S, values: S::F32, _: i32) -> [Self; LANES] {
+        values.to_array()
     }
 }
 
 macro_rules! eight_bits {
-    ($($type:ty),*) => {$(
+    ($($type:ident $saturate:ident),*) => {$(
         impl Quantized for $type {
             const SCALED: bool = true;
             #[inline(always)]
@@ -89,18 +89,19 @@ macro_rules! eight_bits {
                 self.into()
             }
             #[inline(always)]
-            fn from_sum(sum: i32) -> Self {
-                sum.clamp(Self::MIN.into(), Self::MAX.into()) as Self
+            fn from_sums<S: Simd>(_: S, sums: S::I32) -> [Self; LANES] {
+                sums.$saturate()
             }
             #[inline(always)]
-            fn from_scaled(_: f32, rounded: i32, zero: i32) -> Self {
-                // `rounded` was limited to ±2^20 before it was converted.
-                (rounded + zero).clamp(Self::MIN.into(), Self::MAX.into()) as Self
+            fn from_scaled<S: Simd>(s: S, values: S::F32, zero: i32) -> [Self; LANES] {
+                // Far beyond 8 bits, so that neither the conversion nor the sum overflows.
+                let limit = s.splat(1_048_576.0);
+                (s.to_i32((-limit).max(limit.min(values))) + s.splat_i32(zero)).$saturate()
             }
         }
     )*};
 }
-eight_bits!(u8, i8);
+eight_bits!(u8 to_u8, i8 to_i8);
 
 /// Everything that is the same for all tiles.
 pub(super) struct Epilogue<'a> {
@@ -127,16 +128,6 @@ impl<'a> Epilogue<'a> {
         if self.a_signed { i32::from(byte as i8) + 128 } else { i32::from(byte) }
     }
 
-    /// The zero point of a column of packed B.
-    #[inline(always)]
-    fn b_zero(&self, column: usize) -> i32 {
-        match self.o.b_zero {
-            [] => 0,
-            [one] => i32::from(*one),
-            all => i32::from(all[column]),
-        }
-    }
-
     /// The sum of a row of A as u8.
     #[inline(always)]
     fn a_sum(&self, row: usize) -> i32 {
@@ -158,50 +149,47 @@ simd_fn! {
         for from in (0..columns.len()).step_by(PANEL) {
             let n = PANEL.min(columns.len() - from);
             let column = columns.start + from;
-            // What is the same for all rows: Σb − k·zb and the bias.
-            let lane = |f: &dyn Fn(usize) -> i32| -> [i32; PANEL] {
-                core::array::from_fn(|i| if i < n { f(column + i) } else { 0 })
+            let column_i32 = |all: &[i32]| {
+                let rest = all.get(column..).unwrap_or_default();
+                // SAFETY: at most the slice's remaining lanes are read.
+                unsafe { s.load_i32_n(rest.as_ptr(), n.min(rest.len())) }
             };
-            let b_zero = lane(&|j| e.b_zero(j));
-            let b_sum = lane(&|j| e.o.b_sums[j].wrapping_sub((e.k as i32).wrapping_mul(e.b_zero(j))));
-            let bias = lane(&|j| e.o.bias.get(j).copied().unwrap_or(0));
-            let any_b_zero = b_zero != [0; PANEL];
-            let unscaled = s.splat(e.s.a_scale) * match e.s.b_scale {
+            // What is the same for all rows: Σb − k·zb and the bias.
+            let b_zero = match e.o.b_zero {
+                [] => s.splat_i32(0),
+                [one] => s.splat_i32(i32::from(*one)),
+                all => s.array_i32(core::array::from_fn(|i| if i < n { i32::from(all[column + i]) } else { 0 })),
+            };
+            let b_sum = column_i32(e.o.b_sums) - s.splat_i32(e.k as i32) * b_zero;
+            let bias = column_i32(e.o.bias);
+            let any_b_zero = e.o.b_zero.iter().any(|&zero| zero != 0);
+            let b_scale = match e.s.b_scale {
                 [one] => s.splat(*one),
                 all => s.load_slice(&all[..column + n], column),
             };
-            let scale = unscaled / s.splat(e.s.c_scale);
+            let scale = s.splat(e.s.a_scale) * b_scale / s.splat(e.s.c_scale);
             let bias_f32 = s.load_slice(&e.s.bias[..e.s.bias.len().min(column + n)], column);
             for (i, row) in sums.chunks_exact(width).enumerate() {
-                let a_zero = e.a_zero(first_row + i);
-                let a_sum = if any_b_zero { e.a_sum(first_row + i) } else { 0 };
-                let mut exact = [0i32; PANEL];
-                for j in 0..PANEL {
-                    exact[j] = row[from + j]
-                        .wrapping_add(bias[j])
-                        .wrapping_sub(a_zero.wrapping_mul(b_sum[j]))
-                        .wrapping_sub(a_sum.wrapping_mul(b_zero[j]));
+                let row = &row[from..from + PANEL];
+                // SAFETY: the row has 16 sums here.
+                let mut sum = unsafe { s.load_i32(row.as_ptr()) } + bias;
+                sum = sum - s.splat_i32(e.a_zero(first_row + i)) * b_sum;
+                if any_b_zero {
+                    sum = sum - s.splat_i32(e.a_sum(first_row + i)) * b_zero;
                 }
-                // SAFETY: `n` columns of this row of C are the caller's.
-                let out = unsafe { core::slice::from_raw_parts_mut(c.add(i * ldc + from), n) };
-                if !C::SCALED {
-                    for j in 0..n {
-                        out[j] = C::from_sum(exact[j]);
-                    }
-                    continue;
-                }
-                let value = s.array(exact.map(|x| x as f32)) * scale + bias_f32;
-                let value = e.s.activation.vector(s, value);
-                let limit = s.splat(1_048_576.0);
-                let rounded = (-limit).max(limit.min(value)).to_i32();
-                let value = value.to_array();
-                if n == LANES {
-                    for j in 0..LANES {
-                        out[j] = C::from_scaled(value[j], rounded[j], e.s.c_zero);
-                    }
+                let values = if C::SCALED {
+                    let value = sum.to_f32() * scale + bias_f32;
+                    C::from_scaled(s, e.s.activation.vector(s, value), e.s.c_zero)
                 } else {
-                    for j in 0..n {
-                        out[j] = C::from_scaled(value[j], rounded[j], e.s.c_zero);
+                    C::from_sums(s, sum)
+                };
+                // SAFETY: `n` columns of this row of C are the caller's.
+                unsafe {
+                    let c = c.add(i * ldc + from);
+                    if n == PANEL {
+                        c.cast::<[C; PANEL]>().write_unaligned(values);
+                    } else {
+                        core::ptr::copy_nonoverlapping(values.as_ptr(), c, n);
                     }
                 }
             }

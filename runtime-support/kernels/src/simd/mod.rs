@@ -92,6 +92,10 @@ pub trait Simd: Copy + 'static {
     #[inline(always)]
     fn load_slice(self, x: &[f32], at: usize) -> Self::F32 {
         let rest = x.get(at..).unwrap_or_default();
+        if rest.is_empty() {
+            // A masked load whose whole address is invalid does not fault, but takes hundreds of cycles.
+            return self.zero();
+        }
         // SAFETY: at most the slice's remaining lanes are read.
         unsafe { if rest.len() >= LANES { self.load(rest.as_ptr()) } else { self.load_n(rest.as_ptr(), rest.len()) } }
     }

@@ -105,13 +105,15 @@ unsafe fn tile<D: Dot, const MR: usize, const NV: usize>(d: D, t: &DotTile) {
 
 /// The microkernels of one set: for each width in panels, those of 1, 2, … rows.
 pub struct DotTable {
+    /// Panels for many rows; wider kernels are for few.
+    usual: usize,
     widths: &'static [(usize, &'static [DotFn])],
 }
 
 impl DotTable {
     /// The widest kernels of at most `panels` panels; the widest of all only for few rows.
     pub fn widest(&self, panels: usize, rows: usize) -> (usize, &'static [DotFn]) {
-        let fits = |w: &&(usize, &'static [DotFn])| w.0 <= panels && (w.0 <= 2 || rows <= w.1.len());
+        let fits = |w: &&(usize, &'static [DotFn])| w.0 <= panels && (w.0 <= self.usual || rows <= w.1.len());
         // Every table starts with one panel.
         self.widths.iter().rfind(fits).copied().unwrap_or(self.widths[0])
     }
@@ -204,7 +206,8 @@ mod portable {
         unsafe { tile::<_, MR, NV>(Portable, t) }
     }
 
-    pub(super) static TABLE: DotTable = DotTable { widths: &[(1, &[kernel::<1, 1> as DotFn, kernel::<2, 1>])] };
+    pub(super) static TABLE: DotTable =
+        DotTable { usual: 1, widths: &[(1, &[kernel::<1, 1> as DotFn, kernel::<2, 1>])] };
 }
 
 /// The x86-64 sets.
@@ -223,7 +226,7 @@ mod x86 {
 
     /// A module with the table of one set.
     macro_rules! table {
-        ($module:ident, $token:ident, $features:literal, $($panels:literal: $($rows:literal)*),*) => {
+        ($module:ident, $token:ident, $features:literal, $usual:literal, $($panels:literal: $($rows:literal)*),*) => {
             pub(super) mod $module {
                 use super::{DotFn, DotTable, DotTile, tile};
 
@@ -234,17 +237,18 @@ mod x86 {
                 }
 
                 pub(in super::super) static TABLE: DotTable = DotTable {
+                    usual: $usual,
                     widths: &[$(($panels, &[$(kernel::<$rows, $panels> as DotFn),*])),*],
                 };
             }
         };
     }
     table!(
-        avx512_vnni, Avx512Vnni, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c",
+        avx512_vnni, Avx512Vnni, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", 2,
         1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14, 2: 1 2 3 4 5 6 7 8 9 10 11 12 13, 4: 1 2 3 4 5 6
     );
-    table!(avx_vnni, AvxVnni, "avxvnni,avx2,fma,f16c", 1: 1 2 3 4 5 6, 2: 1 2 3);
-    table!(avx2, Avx2, "avx2,fma,f16c", 1: 1 2);
+    table!(avx_vnni, AvxVnni, "avxvnni,avx2,fma,f16c", 1, 1: 1 2 3 4 5 6, 2: 1 2);
+    table!(avx2, Avx2, "avx2,fma,f16c", 1, 1: 1 2);
 
     #[derive(Clone, Copy)]
     struct Avx512Vnni;

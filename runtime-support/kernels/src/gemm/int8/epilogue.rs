@@ -3,7 +3,7 @@
 //! In: a tile of raw sums. Out: its rows of C. Rounding is to nearest, ties to even, as ONNX's QuantizeLinear has it.
 
 use super::{Int8Operands, Int8Params};
-use crate::activation::Activation;
+use crate::activation::{self, Activation};
 use crate::gemm::pack::PANEL;
 use crate::simd::{F32x16, I32x16, LANES, Simd};
 use crate::simd_fn;
@@ -151,6 +151,9 @@ simd_fn! {
             let column = columns.start + from;
             let column_i32 = |all: &[i32]| {
                 let rest = all.get(column..).unwrap_or_default();
+                if rest.is_empty() {
+                    return s.splat_i32(0); // never a masked load from nowhere: it is slow
+                }
                 // SAFETY: at most the slice's remaining lanes are read.
                 unsafe { s.load_i32_n(rest.as_ptr(), n.min(rest.len())) }
             };
@@ -169,17 +172,30 @@ simd_fn! {
             };
             let scale = s.splat(e.s.a_scale) * b_scale / s.splat(e.s.c_scale);
             let bias_f32 = s.load_slice(&e.s.bias[..e.s.bias.len().min(column + n)], column);
-            for (i, row) in sums.chunks_exact(width).enumerate() {
-                let row = &row[from..from + PANEL];
+            // With one zero point of A and none of B, rows differ in nothing: the plain case has a loop of its own.
+            let plain = e.o.a_zero.len() <= 1 && !any_b_zero;
+            let same = if plain { bias - s.splat_i32(e.a_zero(0)) * b_sum } else { bias };
+            let (low, high) = e.s.activation.as_clamp().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
+            let (low, high) = (s.splat(low), s.splat(high));
+            let curved = e.s.activation.as_clamp().is_none();
+            let n_rows = sums.len() / width;
+            for i in 0..n_rows {
                 // SAFETY: the row has 16 sums here.
-                let mut sum = unsafe { s.load_i32(row.as_ptr()) } + bias;
-                sum = sum - s.splat_i32(e.a_zero(first_row + i)) * b_sum;
-                if any_b_zero {
-                    sum = sum - s.splat_i32(e.a_sum(first_row + i)) * b_zero;
+                let mut sum = unsafe { s.load_i32(sums.as_ptr().add(i * width + from)) } + same;
+                if !plain {
+                    sum = sum - s.splat_i32(e.a_zero(first_row + i)) * b_sum;
+                    if any_b_zero {
+                        sum = sum - s.splat_i32(e.a_sum(first_row + i)) * b_zero;
+                    }
                 }
                 let values = if C::SCALED {
-                    let value = sum.to_f32() * scale + bias_f32;
-                    C::from_scaled(s, e.s.activation.vector(s, value), e.s.c_zero)
+                    let mut value = high.min(low.max(sum.to_f32() * scale + bias_f32));
+                    if curved {
+                        let mut lanes = value.to_array();
+                        activation::apply(S::ISA, e.s.activation, &mut lanes);
+                        value = s.array(lanes);
+                    }
+                    C::from_scaled(s, value, e.s.c_zero)
                 } else {
                     C::from_sums(s, sum)
                 };

@@ -122,6 +122,11 @@ impl Dim {
 
     /// `ceil(self / d)` for positive `d`.
     pub fn ceil_div(&self, d: &Self) -> Self {
+        if let (Self::Const(a), Self::Const(b)) = (self, d)
+            && *b > 0
+        {
+            return Self::Const(a.div_euclid(*b) + i64::from(a.rem_euclid(*b) != 0));
+        }
         (self.clone() + d.clone() - Self::Const(1)).floor_div(d)
     }
 
@@ -178,6 +183,16 @@ impl Dim {
             _ if o.upper().is_some_and(|u| u <= self.lower()) => o.clone(),
             _ => Self::atom(Atom::Min(Box::new(self.clone()), Box::new(o.clone()))),
         }
+    }
+
+    /// [`Dim::max`] for a receiver by value, where the method of that name is `Ord`'s, which compares texts, not values.
+    pub fn at_least(&self, low: &Self) -> Self {
+        Dim::max(self, low)
+    }
+
+    /// [`Dim::min`] for a receiver by value, as [`Dim::at_least`].
+    pub fn at_most(&self, high: &Self) -> Self {
+        Dim::min(self, high)
     }
 
     /// A value no smaller than any the symbols' bounds allow; `None` without a bound.

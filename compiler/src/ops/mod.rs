@@ -8,9 +8,28 @@ mod def;
 pub(crate) mod testing;
 pub mod view;
 
+mod batch_norm;
+mod arg;
+mod concat;
+mod constant;
+mod expand;
+mod gather;
+mod group_norm;
+mod half;
 mod identity;
+mod layer_norm;
+mod reduce;
+mod gather_nd;
+mod identity;
+mod pad;
+mod range;
 mod reshape;
+mod shape;
+mod slice;
+mod softmax;
+mod split;
 mod strided;
+mod top_k;
 mod transpose;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
@@ -21,7 +40,30 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// All rows, by family.
-static FAMILIES: &[&[OpDef]] = &[identity::OPS, reshape::OPS, transpose::OPS];
+static FAMILIES: &[&[OpDef]] = &[
+    arg::OPS,
+    concat::OPS,
+    constant::OPS,
+    expand::OPS,
+    gather::OPS,
+    gather_nd::OPS,
+    identity::OPS,
+    pad::OPS,
+    range::OPS,
+    reshape::OPS,
+    shape::OPS,
+    slice::OPS,
+    split::OPS,
+    batch_norm::OPS,
+    group_norm::OPS,
+    identity::OPS,
+    layer_norm::OPS,
+    reduce::OPS,
+    reshape::OPS,
+    softmax::OPS,
+    top_k::OPS,
+    transpose::OPS,
+];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static OpDef>> =
     LazyLock::new(|| FAMILIES.iter().copied().flatten().map(|op| ((op.domain, op.name), op)).collect());

@@ -16,17 +16,27 @@ extern crate std;
 pub mod activation;
 #[cfg(feature = "alloc")]
 mod aligned;
+pub mod conv;
 mod cx;
 mod descriptor;
 pub mod dtype;
+pub mod elementwise;
 pub mod gemm;
+pub mod half;
 pub mod isa;
 pub mod movement;
+pub mod norm;
+pub mod pool;
+pub mod reduce;
+pub mod search;
 pub mod simd;
+pub mod small_float;
+pub mod widen;
 
 pub use activation::Activation;
 #[cfg(feature = "alloc")]
 pub use aligned::AlignedBytes;
+pub use conv::*;
 pub use cx::{ALIGN, Access, Cx, Fault, Region, Role, RunState};
 pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandView};
 #[doc(hidden)]
@@ -37,5 +47,14 @@ pub use gemm::{
     gemm_f32, gemm_i8_f32, gemm_i8_i8, gemm_i8_i32, gemm_i8_u8, gemm_u8_f32, gemm_u8_i8, gemm_u8_i32, gemm_u8_u8,
 };
 pub use gemm::{matmul_f64, matmul_i32, matmul_i64, matmul_u32, matmul_u64};
+pub use elementwise::*;
+pub use gemm::{BLayout, Gemm, MatMul, gemm_f32, matmul_f64, matmul_i32, matmul_i64, matmul_u32, matmul_u64};
+pub use half::{bf16, f16};
 pub use isa::Isa;
 pub use movement::*;
+pub use norm::*;
+pub use pool::*;
+pub use reduce::{ReduceColumns, ReduceNd, ReduceOp, ReduceRows};
+pub use search::*;
+pub use small_float::{PowerRounding, SmallFloat};
+pub use widen::{HalfKind, Narrow, Widen, narrow_half_f32, widen_half_f32};

@@ -8,17 +8,27 @@ mod def;
 pub(crate) mod testing;
 pub mod view;
 
+mod binary;
+mod broadcast;
+mod cast;
+mod classify;
+mod clip;
 mod concat;
 mod constant;
+mod contrib_gelu;
 mod expand;
 mod gather;
 mod identity;
+mod pow;
 mod reshape;
+mod select;
 mod shape;
 mod slice;
 mod split;
 mod strided;
 mod transpose;
+mod unary;
+mod variadic;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
 
@@ -29,16 +39,25 @@ use std::sync::LazyLock;
 
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
+    binary::OPS,
+    cast::OPS,
+    classify::OPS,
+    clip::OPS,
     concat::OPS,
     constant::OPS,
+    contrib_gelu::OPS,
     expand::OPS,
     gather::OPS,
     identity::OPS,
+    pow::OPS,
     reshape::OPS,
+    select::OPS,
     shape::OPS,
     slice::OPS,
     split::OPS,
     transpose::OPS,
+    unary::OPS,
+    variadic::OPS,
 ];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static OpDef>> =

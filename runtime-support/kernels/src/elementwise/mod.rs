@@ -18,6 +18,8 @@ mod unary_int;
 mod unary_lanes;
 mod walk;
 
+pub use walk::BROADCAST_RANK;
+
 pub use binary::*;
 pub use blocks::BLOCK;
 pub use cast::*;

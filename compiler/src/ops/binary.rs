@@ -130,10 +130,9 @@ fn rule_of(cx: &NodeView<'_>) -> Result<&'static Rule> {
     RULES.iter().find(|r| r.name == op).ok_or_else(|| wrong("no such binary operator"))
 }
 
-/// Mod's remainder: Python's for integers, C's with `fmod`.
+/// Mod's remainder: Python's, or C's with `fmod`.
 fn remainder_kind(cx: &NodeView<'_>) -> Result<BinaryOp> {
     match cx.int("fmod", 0)? {
-        0 if cx.dtype(0)?.is_float() => Err(wrong(format!("must be 1 for {}", cx.dtype(0)?)).at_attribute("fmod")),
         0 => Ok(BinaryOp::Mod),
         1 => Ok(BinaryOp::Fmod),
         other => Err(wrong(format!("{other} is neither 0 nor 1")).at_attribute("fmod")),
@@ -346,7 +345,7 @@ mod tests {
         assert_eq!(run("Mod", 13, &[7, -7, 5], &[-3, 3, 0]), i(&[-2, 2, 0]));
         let fmod = case("", "Mod", 13).input(i(&[-7])).input(i(&[3])).attr("fmod", Attr::Int(1)).run().unwrap();
         assert_eq!(fmod[0], i(&[-1]));
-        assert!(case("", "Mod", 13).input(f(&[1], &[1.])).input(f(&[1], &[1.])).infer().is_err());
+        assert_eq!(case("", "Mod", 13).input(f(&[1], &[-1.])).input(f(&[1], &[3.])).run_f32(), [2.]);
         let truth = |v: &[u8]| Tensor::new(Dtype::Bool, vec![v.len()], v.to_vec().into()).unwrap();
         assert_eq!(run("Greater", 13, &[1, 2, 3], &[2]), truth(&[0, 0, 1]));
         assert_eq!(run("GreaterOrEqual", 16, &[1, 2, 3], &[2]), truth(&[0, 1, 1]));

@@ -1,7 +1,8 @@
-//! Cast and CastLike: every pair of number types. No call where the bits already are the result.
+//! Cast, CastLike: every pair of number types; BitCast. No call where the bits already are the result.
 //!
 //! A conversion is one call, or two or three through f32 or an 8-bit integer for types of a byte or less.
-//! <https://onnx.ai/onnx/operators/onnx__Cast.html>, <https://onnx.ai/onnx/operators/onnx__CastLike.html>
+//! <https://onnx.ai/onnx/operators/onnx__Cast.html>, <https://onnx.ai/onnx/operators/onnx__CastLike.html>,
+//! <https://onnx.ai/onnx/operators/onnx__BitCast.html>
 
 use super::binary::{expressions, memory_type};
 use super::broadcast::result_extents;
@@ -17,6 +18,7 @@ pub(super) static OPS: &[OpDef] = &[
         .with_flops(flops_per_element)
         .with_layout(LayoutRule::Elementwise),
     OpDef::new("", "CastLike", &[15, 19, 21, 23, 24, 25], infer, lower).with_dims(dims).with_flops(flops_per_element),
+    OpDef::new("", "BitCast", &[26], infer_bits, lower_bits).with_layout(LayoutRule::Elementwise),
 ];
 
 /// The target type.
@@ -209,6 +211,37 @@ pub(super) fn convert_plain(
     convert(cx, rules, from, to, n)
 }
 
+fn infer_bits(cx: &mut InferCx<'_>) -> Result<()> {
+    let (from, to) = (cx.dtype(0)?, target(cx)?);
+    if from == Dtype::Str || to == Dtype::Str {
+        return Err(wrong("strings have no bits to keep"));
+    }
+    if from.bits() != to.bits() {
+        return Err(wrong(format!("{from} has {} bits, {to} has {}", from.bits(), to.bits())));
+    }
+    let shape = cx.shape(0)?.to_vec();
+    cx.set(0, tensor(to, shape));
+    Ok(())
+}
+
+/// A view, except where a type's memory form differs: sign extension below a byte, bytes that are truth values.
+fn lower_bits(cx: &mut LowerCx<'_>) -> Result<()> {
+    let (from, to) = (cx.dtype(0)?, target(cx)?);
+    let extends = |d: Dtype| matches!(d, Dtype::I4 | Dtype::I2);
+    let truth = to == Dtype::Bool && from != Dtype::Bool;
+    if !truth && extends(from) == extends(to) {
+        return cx.view_of(0, 0);
+    }
+    let n: Dim = result_extents(cx)?.into_iter().product();
+    let (x, y) = (cx.x(0)?, cx.y(0)?);
+    if truth {
+        return cx.call(&[Dtype::U8, Dtype::U8], NonZeroMask { x, y, n });
+    }
+    let op = if to.bits() == 4 { IntOp::Low4 } else { IntOp::Low2 };
+    let byte = if extends(to) { Dtype::I8 } else { Dtype::U8 };
+    cx.call(&[byte], UnaryInt { x, y, n, op, a: 0.0, b: 0.0 })
+}
+
 /// Integers keep their values in wide enough types.
 fn dims(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
     if cx.constant(0).is_some() || !matches!(target(cx).ok()?, Dtype::I64 | Dtype::I32 | Dtype::F32 | Dtype::F64) {
@@ -268,6 +301,19 @@ mod tests {
                 assert_eq!(cast(y, Dtype::F32), ones, "{from} to {to}");
             }
         }
+    }
+
+    #[test]
+    fn bits() {
+        let x = Tensor::from_f32s(&[2], &[1.0, -0.0]);
+        let bits = |x: Tensor, to: Dtype| case("", "BitCast", 26).input(x).attr("to", Attr::Int(to.to_onnx().into()));
+        let y = bits(x.clone(), Dtype::I32).run().unwrap();
+        assert_eq!(y[0], Tensor::from_i32s(&[2], &[0x3f80_0000, i32::MIN]));
+        assert!(bits(x, Dtype::I64).infer().is_err());
+        let nibbles = Tensor::new(Dtype::I4, vec![2], vec![0xffu8, 7].into()).unwrap();
+        assert_eq!(bits(nibbles, Dtype::U4).run().unwrap()[0].data()[..], [15, 7]);
+        let codes = Tensor::new(Dtype::F4E2M1, vec![2], vec![15u8, 7].into()).unwrap();
+        assert_eq!(bits(codes, Dtype::I4).run().unwrap()[0].data()[..], [0xff, 7]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod clip;
 mod concat;
 mod constant;
 mod contrib_gelu;
+mod dropout;
 mod expand;
 mod gather;
 mod identity;
@@ -46,6 +47,7 @@ static FAMILIES: &[&[OpDef]] = &[
     concat::OPS,
     constant::OPS,
     contrib_gelu::OPS,
+    dropout::OPS,
     expand::OPS,
     gather::OPS,
     identity::OPS,

@@ -14,6 +14,15 @@ mod concat;
 mod constant;
 pub(crate) mod conv;
 mod conv_transpose;
+mod binary;
+mod broadcast;
+mod cast;
+mod classify;
+mod clip;
+mod concat;
+mod constant;
+mod contrib_gelu;
+mod dropout;
 mod expand;
 mod gather;
 mod gather_nd;
@@ -25,7 +34,9 @@ mod pad;
 pub(crate) mod pool;
 mod range;
 mod reduce;
+mod pow;
 mod reshape;
+mod select;
 mod shape;
 mod slice;
 mod softmax;
@@ -34,6 +45,8 @@ mod strided;
 mod top_k;
 mod transpose;
 pub(crate) mod window;
+mod unary;
+mod variadic;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
 
@@ -45,18 +58,26 @@ use std::sync::LazyLock;
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
     arg::OPS,
+    binary::OPS,
+    cast::OPS,
+    classify::OPS,
+    clip::OPS,
     concat::OPS,
     conv::OPS,
     conv_transpose::OPS,
     pool::OPS,
     constant::OPS,
+    contrib_gelu::OPS,
+    dropout::OPS,
     expand::OPS,
     gather::OPS,
     gather_nd::OPS,
     identity::OPS,
     pad::OPS,
     range::OPS,
+    pow::OPS,
     reshape::OPS,
+    select::OPS,
     shape::OPS,
     slice::OPS,
     split::OPS,
@@ -67,6 +88,8 @@ static FAMILIES: &[&[OpDef]] = &[
     softmax::OPS,
     top_k::OPS,
     transpose::OPS,
+    unary::OPS,
+    variadic::OPS,
 ];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static OpDef>> =

@@ -29,6 +29,7 @@ mod gather_nd;
 mod group_norm;
 mod half;
 mod identity;
+mod number;
 mod layer_norm;
 mod pad;
 pub(crate) mod pool;
@@ -37,6 +38,7 @@ mod reduce;
 mod pow;
 mod reshape;
 mod select;
+mod resize;
 mod shape;
 mod slice;
 mod softmax;
@@ -78,6 +80,7 @@ static FAMILIES: &[&[OpDef]] = &[
     pow::OPS,
     reshape::OPS,
     select::OPS,
+    resize::OPS,
     shape::OPS,
     slice::OPS,
     split::OPS,

@@ -66,13 +66,19 @@ impl CompileError {
         CompileError { stage, node: None, op: None, operand: None, message: message.into() }
     }
 
-    /// Adds the node, unless an inner walker has already named one.
+    /// Adds the node, unless an inner walker has already named one. (Names of over a thousand bytes
+    /// are cut: many errors may carry the same one.)
     pub fn at_node(mut self, name: &str, op: &str) -> Self {
-        if self.node.is_none() {
-            self.node = Some(name.to_owned());
-            self.op = Some(op.to_owned());
-        }
+        self.place_at_node(name, op);
         self
+    }
+
+    /// The same for an error that is already listed.
+    pub(crate) fn place_at_node(&mut self, name: &str, op: &str) {
+        if self.node.is_none() {
+            self.node = Some(cut(name).to_owned());
+            self.op = Some(cut(op).to_owned());
+        }
     }
 
     /// Adds the operand or other place, unless one is named already.
@@ -129,6 +135,9 @@ impl From<CompileError> for CompileErrors {
 pub struct CompileErrors(pub Vec<CompileError>);
 
 impl CompileErrors {
+    /// Problems that are kept; a broken model may have millions, nobody reads more.
+    pub const MAX: usize = 1000;
+
     /// Lines that Display prints before it only counts the rest.
     pub const SHOWN: usize = 50;
 
@@ -142,9 +151,11 @@ impl CompileErrors {
         self.0.len()
     }
 
-    /// Adds one problem.
+    /// Adds one problem, as long as there are fewer than [`CompileErrors::MAX`].
     pub fn push(&mut self, error: CompileError) {
-        self.0.push(error);
+        if self.0.len() < Self::MAX {
+            self.0.push(error);
+        }
     }
 
     /// The problems in order.
@@ -160,7 +171,7 @@ impl CompileErrors {
 
 impl Extend<CompileError> for CompileErrors {
     fn extend<I: IntoIterator<Item = CompileError>>(&mut self, errors: I) {
-        self.0.extend(errors);
+        errors.into_iter().for_each(|error| self.push(error));
     }
 }
 
@@ -186,6 +197,12 @@ impl fmt::Display for CompileErrors {
 }
 
 impl std::error::Error for CompileErrors {}
+
+/// At most the first thousand bytes of a name.
+fn cut(name: &str) -> &str {
+    const MAX_BYTES: usize = 1000;
+    &name[..name.floor_char_boundary(MAX_BYTES)]
+}
 
 /// A name from a model as it may be printed: in quotes, escaped, and cut when it is very long.
 pub(crate) struct Quoted<'a>(pub &'a str);

@@ -5,12 +5,51 @@
 use crate::error::{CompileError, Stage};
 use crate::ir::{Graph, Symbol, Tensor};
 use crate::lower::{BufferKind, Lowered};
+use crate::program::Program;
 use kiln_kernels::isa::Isa;
 use kiln_kernels::{AlignedBytes, Cx, Region, RunState};
 use std::sync::atomic::AtomicI64;
 
 fn fail(message: impl Into<String>) -> CompileError {
     CompileError::new(Stage::Fold, message)
+}
+
+/// Runs a planned program here, in one arena as a generated module does. All extents must be constant.
+pub fn run_program(program: &Program, inputs: &[&[u8]], isa: Isa) -> Result<Vec<Tensor>, CompileError> {
+    let to_usize = |b: u64| usize::try_from(b).map_err(|_| fail("too large for this machine"));
+    let no_memory = || fail("out of memory");
+    let mut arena = AlignedBytes::zeroed(to_usize(program.arena.bytes)?).ok_or_else(no_memory)?;
+    let weights = AlignedBytes::copy_of(&program.weights_blob()).ok_or_else(no_memory)?;
+    let mut given = Vec::with_capacity(program.inputs.len());
+    for (i, port) in program.inputs.iter().enumerate() {
+        let data = inputs.get(i).filter(|d| port.ty.bytes().as_const() == i64::try_from(d.len()).ok());
+        let data = data.ok_or_else(|| fail(format!("input \"{}\" has the wrong size", port.name)))?;
+        given.push(AlignedBytes::copy_of(data).ok_or_else(no_memory)?);
+    }
+    {
+        let mut regions = vec![Region::write(arena.as_mut_slice()), Region::read(weights.as_slice())];
+        regions.extend(given.iter().map(|g| Region::read(g.as_slice())));
+        let state = RunState::new();
+        let dims: [AtomicI64; 0] = [];
+        let cx = Cx::new(&regions, isa, &state, &dims);
+        for (i, step) in program.steps.iter().enumerate() {
+            cx.at(u32::try_from(i).unwrap_or(u32::MAX));
+            step.call.run(&cx, &|_: &Symbol| 0);
+            if let Some((_, fault)) = state.fault() {
+                return Err(fail(fault.message()).at_node(&step.node, ""));
+            }
+        }
+    }
+    let mut out = Vec::with_capacity(program.outputs.len());
+    for port in &program.outputs {
+        let dims =
+            port.ty.const_dims().ok_or_else(|| fail(format!("the shape of \"{}\" is not constant", port.name)))?;
+        let bytes = dims.iter().product::<usize>() * port.ty.dtype.size_bytes();
+        let off = to_usize(port.off)?;
+        let data = arena.as_slice().get(off..off + bytes).ok_or_else(|| fail("an output lies outside the arena"))?;
+        out.push(Tensor::new(port.ty.dtype, dims, data.to_vec().into()).ok_or_else(|| fail("size"))?);
+    }
+    Ok(out)
 }
 
 /// Runs the steps with every buffer in memory of its own. All extents must be constant.

@@ -180,6 +180,16 @@ impl Dim {
         }
     }
 
+    /// [`Dim::max`] for a receiver by value, where the method of that name is `Ord`'s, which compares texts, not values.
+    pub fn at_least(&self, low: &Self) -> Self {
+        Dim::max(self, low)
+    }
+
+    /// [`Dim::min`] for a receiver by value, as [`Dim::at_least`].
+    pub fn at_most(&self, high: &Self) -> Self {
+        Dim::min(self, high)
+    }
+
     /// A value no smaller than any the symbols' bounds allow; `None` without a bound.
     pub fn upper(&self) -> Option<i64> {
         self.range().1

@@ -100,6 +100,17 @@ impl<'a> LowerCx<'a> {
         Ok(())
     }
 
+    /// The extents of an operand's memory form (see [`TensorType::physical_shape`]).
+    pub fn physical(&self, i: usize) -> Result<Vec<Dim>> {
+        Ok(self.view.ty(i)?.physical_shape(self.view.layout(i)?))
+    }
+
+    /// The extents of a result's memory form.
+    pub fn out_physical(&self, i: usize) -> Result<Vec<Dim>> {
+        let layout = self.view.node.output(i).map_or(Layout::Plain, |v| self.view.graph.value(v).layout);
+        Ok(self.view.out_ty(i)?.physical_shape(layout))
+    }
+
     /// Memory that only this node's calls use.
     pub fn scratch(&mut self, bytes: Dim) -> Operand<Dim> {
         let name = format!("{} scratch", self.view.node.name);
@@ -162,13 +173,14 @@ pub fn value_bytes(view: NodeView<'_>, id: ValueId) -> Result<Dim> {
     })
 }
 
-/// The unsigned type of an element type's size: what movement kernels are keyed by.
+/// The unsigned type of an element type's size (of 16 bytes: c128): what movement kernels are keyed by.
 pub fn width_of(dtype: Dtype) -> Result<Dtype> {
     match dtype.size_bytes() {
         1 => Ok(Dtype::U8),
         2 => Ok(Dtype::U16),
         4 => Ok(Dtype::U32),
         8 => Ok(Dtype::U64),
+        16 => Ok(Dtype::C128),
         _ => Err(CompileError::new(Stage::Lower, format!("no movement kernel for {dtype}"))),
     }
 }

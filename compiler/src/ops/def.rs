@@ -1,9 +1,10 @@
 //! What the table holds of an operator, and what its functions work with.
 
 use super::view::{NodeView, Result, wrong};
-use crate::ir::{Dim, TensorType, Type};
+use crate::ir::{Dim, Tensor, TensorType, Type};
 use crate::lower::LowerCx;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// One operator: everything the compiler knows of it.
 pub struct OpDef {
@@ -91,13 +92,15 @@ pub struct InferCx<'a> {
     view: NodeView<'a>,
     /// Types of the results, in order.
     pub types: Vec<Option<Type>>,
+    /// Results that inference itself knows the elements of.
+    pub(crate) constants: Vec<Option<Arc<Tensor>>>,
     /// Makes names for data-dependent extents.
     pub(crate) next_slot: &'a mut usize,
 }
 
 impl<'a> InferCx<'a> {
     pub(crate) fn new(view: NodeView<'a>, next_slot: &'a mut usize) -> Self {
-        Self { view, types: vec![None; view.n_outputs()], next_slot }
+        Self { view, types: vec![None; view.n_outputs()], constants: vec![None; view.n_outputs()], next_slot }
     }
 
     /// The view alone.
@@ -109,6 +112,14 @@ impl<'a> InferCx<'a> {
     pub fn set(&mut self, i: usize, ty: impl Into<Type>) {
         if let Some(slot) = self.types.get_mut(i) {
             *slot = Some(ty.into());
+        }
+    }
+
+    /// Sets a result's type and elements: the node disappears.
+    pub fn set_constant(&mut self, i: usize, t: Arc<Tensor>) {
+        self.set(i, TensorType::fixed(t.dtype(), t.dims()));
+        if let Some(slot) = self.constants.get_mut(i) {
+            *slot = Some(t);
         }
     }
 

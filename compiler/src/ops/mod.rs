@@ -9,13 +9,20 @@ pub(crate) mod testing;
 pub mod view;
 
 mod batch_norm;
+mod concat;
+mod constant;
+mod expand;
+mod gather;
 mod group_norm;
 mod half;
 mod identity;
 mod layer_norm;
 mod reduce;
 mod reshape;
+mod shape;
+mod slice;
 mod softmax;
+mod split;
 mod strided;
 mod transpose;
 
@@ -29,12 +36,19 @@ use std::sync::LazyLock;
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
     batch_norm::OPS,
+    concat::OPS,
+    constant::OPS,
+    expand::OPS,
+    gather::OPS,
     group_norm::OPS,
     identity::OPS,
     layer_norm::OPS,
     reduce::OPS,
     reshape::OPS,
+    shape::OPS,
+    slice::OPS,
     softmax::OPS,
+    split::OPS,
     transpose::OPS,
 ];
 

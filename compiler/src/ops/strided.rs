@@ -15,6 +15,7 @@ pub fn row_major(shape: &[Dim]) -> Vec<Dim> {
 }
 
 /// A copy between two strided views of the same extents.
+#[derive(Clone)]
 pub struct StridedCopy {
     /// Extents.
     pub dims: Vec<Dim>,
@@ -53,25 +54,108 @@ impl StridedCopy {
         self.y_strides.remove(i);
     }
 
-    /// Adds the copy's call.
+    /// Adds the copy's calls: one, or, over more dimensions than the kernel has, one per index of the surplus ones.
     pub fn lower(mut self, cx: &mut LowerCx<'_>, dtype: Dtype, x: Operand<Dim>, y: Operand<Dim>) -> Result<()> {
         self.merge();
-        let missing = MAX_RANK
-            .checked_sub(self.dims.len())
-            .ok_or_else(|| wrong(format!("a strided copy over {} dimensions", self.dims.len())))?;
+        if self.dims.iter().any(|d| d.is(0)) {
+            return Ok(());
+        }
+        self.unroll(cx, width_of(dtype)?, &x, &y, MAX_CALLS)
+    }
+
+    fn unroll(
+        mut self,
+        cx: &mut LowerCx<'_>,
+        width: Dtype,
+        x: &Operand<Dim>,
+        y: &Operand<Dim>,
+        n_calls: i64,
+    ) -> Result<()> {
+        let Some(missing) = MAX_RANK.checked_sub(self.dims.len()) else {
+            let smallest = (0..self.dims.len()).filter_map(|i| Some((self.dims[i].as_const()?, i))).min();
+            let Some((n, i)) = smallest.filter(|(n, _)| *n <= n_calls) else {
+                return Err(wrong(format!("a strided copy over {} dimensions", self.dims.len())));
+            };
+            let (xs, ys) = (self.x_strides[i].clone(), self.y_strides[i].clone());
+            self.remove(i);
+            for k in 0..n {
+                let part = Self {
+                    x_start: self.x_start.clone() + xs.clone() * Dim::Const(k),
+                    y_start: self.y_start.clone() + ys.clone() * Dim::Const(k),
+                    ..self.clone()
+                };
+                part.unroll(cx, width, x, y, n_calls / n)?;
+            }
+            return Ok(());
+        };
         let fill = |v: Vec<Dim>, pad: i64| -> [Dim; MAX_RANK] {
             let mut v = v.into_iter();
             std::array::from_fn(|i| if i < missing { Dim::Const(pad) } else { v.next().unwrap_or(Dim::Const(pad)) })
         };
         let d = CopyNd {
-            x,
-            y,
+            x: x.clone(),
+            y: y.clone(),
             x_start: self.x_start,
             y_start: self.y_start,
             dims: fill(self.dims, 1),
             x_strides: fill(self.x_strides, 0),
             y_strides: fill(self.y_strides, 0),
         };
-        cx.call(&[width_of(dtype)?], d)
+        cx.call(&[width], d)
+    }
+}
+
+/// Calls that one strided copy may become.
+const MAX_CALLS: i64 = 1024;
+
+/// Writes the first element of `x` to the first `n` elements of `y`.
+pub fn fill(cx: &mut LowerCx<'_>, dtype: Dtype, x: Operand<Dim>, y: Operand<Dim>, n: Dim) -> Result<()> {
+    let copy = StridedCopy {
+        dims: vec![n],
+        x_start: Dim::Const(0),
+        x_strides: vec![Dim::Const(0)],
+        y_start: Dim::Const(0),
+        y_strides: vec![Dim::Const(1)],
+    };
+    copy.lower(cx, dtype, x, y)
+}
+
+/// Evenly spaced elements of a row-major tensor.
+pub struct Window {
+    /// The tensor's extents.
+    pub shape: Vec<Dim>,
+    /// First position per axis.
+    pub starts: Vec<Dim>,
+    /// Distance of positions per axis; may be negative.
+    pub steps: Vec<i64>,
+    /// Number of positions per axis.
+    pub dims: Vec<Dim>,
+}
+
+impl Window {
+    /// All of a tensor.
+    pub fn whole(shape: &[Dim]) -> Self {
+        let n = shape.len();
+        Self { shape: shape.to_vec(), starts: vec![Dim::Const(0); n], steps: vec![1; n], dims: shape.to_vec() }
+    }
+
+    /// Makes a result the window of an operand: a view where its elements lie side by side, else a copy.
+    pub fn lower(self, cx: &mut LowerCx<'_>, input_idx: usize, output_idx: usize) -> Result<()> {
+        let ty = cx.ty(input_idx)?;
+        let y_strides = row_major(&self.dims);
+        if self.dims.iter().any(|d| d.is(0)) {
+            cx.y(output_idx)?;
+            return Ok(());
+        }
+        let strides = row_major(&self.shape);
+        let x_start: Dim = self.starts.iter().zip(&strides).map(|(a, s)| a.clone() * s.clone()).sum();
+        let x_strides: Vec<Dim> = self.steps.iter().zip(strides).map(|(&k, s)| Dim::Const(k) * s).collect();
+        let side_by_side = (0..self.dims.len()).all(|i| self.dims[i].is(1) || x_strides[i] == y_strides[i]);
+        if side_by_side && let Some(at) = x_start.as_const().and_then(|at| u64::try_from(at).ok()) {
+            return cx.view_at(output_idx, input_idx, at * ty.dtype.size_bytes() as u64);
+        }
+        let copy = StridedCopy { x_start, x_strides, y_start: Dim::Const(0), y_strides, dims: self.dims };
+        let (x, y) = (cx.x(input_idx)?, cx.y(output_idx)?);
+        copy.lower(cx, ty.dtype, x, y)
     }
 }

@@ -65,8 +65,9 @@ fn infer_node(graph: &mut Graph, node: &Node, op: &OpDef, next_slot: &mut usize)
     (op.infer)(&mut cx)?;
     cx.check_types()?;
     let types = std::mem::take(&mut cx.types);
+    let constants = std::mem::take(&mut cx.constants);
     let dims = op.dims.and_then(|f| f(&view));
-    for (i, (id, ty)) in node.outputs.iter().zip(types).enumerate() {
+    for (i, ((id, ty), constant)) in node.outputs.iter().zip(types).zip(constants).enumerate() {
         let Some(id) = id else { continue };
         let Some(ty) = ty else {
             let name = &graph.value(*id).name;
@@ -75,6 +76,7 @@ fn infer_node(graph: &mut Graph, node: &Node, op: &OpDef, next_slot: &mut usize)
         let value = graph.value_mut(*id);
         check_declared(value.ty.as_ref(), &ty).map_err(|e| e.at_output(i))?;
         value.ty = Some(ty);
+        value.constant = constant;
     }
     if let (Some(dims), Some(id)) = (dims, node.output(0)) {
         set_dims(graph, id, dims);

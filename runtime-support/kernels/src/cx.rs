@@ -174,8 +174,9 @@ impl<'a> Cx<'a> {
     }
 
     /// Names the step that runs from here on, for error messages.
-    pub fn at(&self, step: u32) {
+    pub fn at(&self, step: u32) -> &Self {
         self.step.set(step);
+        self
     }
 
     /// Marks the run as failed in the present step.

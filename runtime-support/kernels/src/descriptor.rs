@@ -41,6 +41,11 @@ macro_rules! elems {
 }
 elems! { f32 = F32, f64 = F64, i8 = I8, i16 = I16, i32 = I32, i64 = I64, u8 = U8, u16 = U16, u32 = U32, u64 = U64 }
 
+/// By width only: what movement kernels take for complex numbers of 16 bytes.
+impl Elem for [u64; 2] {
+    const DTYPE: Dtype = Dtype::C128;
+}
+
 /// One instantiation of a kernel.
 pub struct Entry<D> {
     /// Name of the function in this crate.

@@ -1,155 +1,240 @@
-//! The 16-bit floats' values, and whole tensors of them widened to `f32` and rounded back.
+//! The 16-bit floats: [`f16`] (IEEE 754 binary16) and [`bf16`] (the upper half of an f32), as newtypes over their bits.
 //!
-//! Operators whose kernels exist in `f32` compute 16-bit tensors between these two: in `f32` throughout, one rounding.
-//! Rounding is to nearest, ties to even; NaN stays NaN; what is too large becomes an infinity.
-//! Source: IEEE 754-2019, 3.4 (binary16); bfloat16 is the upper half of binary32.
+//! In and out: f32 and f64, converted exactly where the target holds the value, else rounded once to nearest, ties to
+//! even. NaN stays NaN (quiet, sign and upper payload kept), overflow gives infinity, denormals are exact.
+//! Integer arithmetic only: the same bits on every processor.
 
-use crate::{Fault, Isa, kernel, param_enum};
+use crate::{Dtype, Elem};
+use core::cmp::Ordering;
 
-param_enum! {
-    /// Which 16-bit float.
-    pub enum HalfKind {
-        /// IEEE 754 binary16.
-        F16,
-        /// The upper half of an `f32`.
-        Bf16,
+/// IEEE 754 binary16.
+#[allow(non_camel_case_types, reason = "spelled as the primitive floats are")]
+#[derive(Clone, Copy, Default)]
+#[repr(transparent)]
+pub struct f16(u16);
+
+/// The upper half of an f32: 8 exponent bits, 7 mantissa bits.
+#[allow(non_camel_case_types, reason = "spelled as the primitive floats are")]
+#[derive(Clone, Copy, Default)]
+#[repr(transparent)]
+pub struct bf16(u16);
+
+/// An f64 as the f32 whose rounding to a float with at least two mantissa bits less gives the f64's own rounding:
+/// truncated, with the last bit set where anything was cut off ("round to odd").
+#[inline(always)]
+pub fn f64_to_f32_odd(x: f64) -> f32 {
+    let near = x as f32;
+    let back = f64::from(near);
+    if back == x || x.is_nan() || near.to_bits() & 1 == 1 {
+        return near;
+    }
+    // `near` is even and off: its odd neighbour on the other side of `x` is the answer.
+    let up = back.abs() < x.abs();
+    f32::from_bits(if up { near.to_bits() + 1 } else { near.to_bits() - 1 })
+}
+
+impl f16 {
+    /// The value 1.
+    pub const ONE: Self = Self(0x3c00);
+
+    /// The float with these bits.
+    #[inline(always)]
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
+    /// Its bits.
+    #[inline(always)]
+    pub const fn to_bits(self) -> u16 {
+        self.0
+    }
+
+    /// The exact value.
+    #[inline(always)]
+    pub fn to_f32(self) -> f32 {
+        let bits = u32::from(self.0);
+        let (sign, rest) = ((bits & 0x8000) << 16, (bits & 0x7fff) << 13);
+        let magnitude = if rest >= 0x0f80_0000 {
+            f32::from_bits(rest + (224 << 23)) // infinity, NaN
+        } else if rest >= 0x0080_0000 {
+            f32::from_bits(rest + (112 << 23))
+        } else {
+            // 2^-14 · (1 + mantissa) - 2^-14 is exact.
+            f32::from_bits(rest + (113 << 23)) - f32::from_bits(113 << 23)
+        };
+        f32::from_bits(magnitude.to_bits() | sign)
+    }
+
+    /// Rounded to nearest, ties to even.
+    #[inline(always)]
+    pub fn from_f32(x: f32) -> Self {
+        let bits = x.to_bits();
+        let sign = (bits >> 16 & 0x8000) as u16;
+        let rest = bits & 0x7fff_ffff;
+        let magnitude = if rest > 0x7f80_0000 {
+            0x7e00 | (rest >> 13 & 0x3ff)
+        } else if rest >= 0x4780_0000 {
+            0x7c00
+        } else if rest < 0x3880_0000 {
+            // Below 2^-14: adding 1/2 rounds at the last bit of a denormal.
+            (f32::from_bits(rest) + 0.5).to_bits() - 0.5f32.to_bits()
+        } else {
+            (rest - (112 << 23) + 0xfff + (rest >> 13 & 1)) >> 13
+        };
+        Self(magnitude as u16 | sign)
+    }
+
+    /// Rounded once to nearest, ties to even.
+    #[inline(always)]
+    pub fn from_f64(x: f64) -> Self {
+        Self::from_f32(f64_to_f32_odd(x))
     }
 }
 
-kernel! {
-    /// `y = f32(x)`, `x` in 16-bit floats.
-    pub struct Widen {
-        operands { read x: T, write y: F }
-        params { kind: HalfKind }
+impl bf16 {
+    /// The value 1.
+    pub const ONE: Self = Self(0x3f80);
+
+    /// The float with these bits.
+    #[inline(always)]
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits)
     }
-    entries { widen_half_f32 { T = u16, F = f32 } }
-    body = widen;
+
+    /// Its bits.
+    #[inline(always)]
+    pub const fn to_bits(self) -> u16 {
+        self.0
+    }
+
+    /// The exact value.
+    #[inline(always)]
+    pub fn to_f32(self) -> f32 {
+        f32::from_bits(u32::from(self.0) << 16)
+    }
+
+    /// Rounded to nearest, ties to even.
+    #[inline(always)]
+    pub fn from_f32(x: f32) -> Self {
+        let bits = x.to_bits();
+        Self(if x.is_nan() { (bits >> 16) as u16 | 0x40 } else { ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16 })
+    }
+
+    /// Rounded once to nearest, ties to even.
+    #[inline(always)]
+    pub fn from_f64(x: f64) -> Self {
+        Self::from_f32(f64_to_f32_odd(x))
+    }
 }
 
-kernel! {
-    /// `y = round(x)`, `y` in 16-bit floats.
-    pub struct Narrow {
-        operands { read x: F, write y: T }
-        params { kind: HalfKind }
-    }
-    entries { narrow_half_f32 { F = f32, T = u16 } }
-    body = narrow;
+macro_rules! traits {
+    ($($t:ident = $d:ident),*) => { $(
+        impl Elem for $t {
+            const DTYPE: Dtype = Dtype::$d;
+        }
+        impl From<$t> for f32 {
+            #[inline(always)]
+            fn from(x: $t) -> f32 {
+                x.to_f32()
+            }
+        }
+        impl From<$t> for f64 {
+            #[inline(always)]
+            fn from(x: $t) -> f64 {
+                f64::from(x.to_f32())
+            }
+        }
+        impl PartialEq for $t {
+            #[inline(always)]
+            fn eq(&self, other: &Self) -> bool {
+                self.to_f32() == other.to_f32()
+            }
+        }
+        impl PartialOrd for $t {
+            #[inline(always)]
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                self.to_f32().partial_cmp(&other.to_f32())
+            }
+        }
+        impl core::fmt::Debug for $t {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                self.to_f32().fmt(f)
+            }
+        }
+    )* };
 }
-
-fn widen(_: Isa, d: &Widen, x: &[u16], y: &mut [f32]) -> Result<(), Fault> {
-    if x.len() != y.len() {
-        return Err(Fault::Descriptor);
-    }
-    match d.kind {
-        HalfKind::F16 => x.iter().zip(y).for_each(|(&x, y)| *y = f16_to_f32(x)),
-        HalfKind::Bf16 => x.iter().zip(y).for_each(|(&x, y)| *y = bf16_to_f32(x)),
-    }
-    Ok(())
-}
-
-fn narrow(_: Isa, d: &Narrow, x: &[f32], y: &mut [u16]) -> Result<(), Fault> {
-    if x.len() != y.len() {
-        return Err(Fault::Descriptor);
-    }
-    match d.kind {
-        HalfKind::F16 => x.iter().zip(y).for_each(|(&x, y)| *y = f32_to_f16(x)),
-        HalfKind::Bf16 => x.iter().zip(y).for_each(|(&x, y)| *y = f32_to_bf16(x)),
-    }
-    Ok(())
-}
-
-/// The value of a binary16.
-#[inline]
-pub fn f16_to_f32(x: u16) -> f32 {
-    let sign = u32::from(x & 0x8000) << 16;
-    let magnitude = u32::from(x & 0x7fff) << 13;
-    if magnitude >= 0x0f80_0000 {
-        // Infinity or NaN: the exponent becomes all ones.
-        return f32::from_bits(sign | 0x7f80_0000 | magnitude);
-    }
-    // The exponents' biases differ by 112; the product is exact, for subnormals too.
-    f32::from_bits(sign | (f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23)).to_bits())
-}
-
-/// The nearest binary16, ties to even.
-#[inline]
-pub fn f32_to_f16(x: f32) -> u16 {
-    let bits = x.to_bits();
-    let sign = (bits >> 16) as u16 & 0x8000;
-    let magnitude = bits & 0x7fff_ffff;
-    if magnitude > 0x7f80_0000 {
-        return sign | 0x7e00;
-    }
-    if magnitude >= 0x4780_0000 {
-        return sign | 0x7c00; // 65536 and above
-    }
-    if magnitude < 0x3880_0000 {
-        // Below 2^-14 the spacing is 2^-24: adding 2^-1 · 2^-24 · 2^24 rounds there.
-        let rounded = f32::from_bits(magnitude) + 0.5;
-        return sign | (rounded.to_bits() - 0x3f00_0000) as u16;
-    }
-    // Half a unit less one, plus the lowest kept bit: ties go to even. A carry into the exponent is right.
-    let rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
-    sign | ((rounded - (112 << 23)) >> 13) as u16
-}
-
-/// The value of a bfloat16.
-#[inline]
-pub fn bf16_to_f32(x: u16) -> f32 {
-    f32::from_bits(u32::from(x) << 16)
-}
-
-/// The nearest bfloat16, ties to even.
-#[inline]
-pub fn f32_to_bf16(x: f32) -> u16 {
-    let bits = x.to_bits();
-    if x.is_nan() {
-        return (bits >> 16) as u16 | 0x40;
-    }
-    ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
-}
+traits!(f16 = F16, bf16 = Bf16);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn known_values() {
-        for (half, value) in [
-            (0x0000u16, 0.0f32),
-            (0x8000, -0.0),
-            (0x0001, 5.960_464_5e-8),
-            (0x03ff, 6.097_555e-5),
-            (0x0400, 6.103_515_6e-5),
-            (0x3c00, 1.0),
-            (0x7bff, 65504.0),
-            (0x7c00, f32::INFINITY),
-            (0xfc00, f32::NEG_INFINITY),
-        ] {
-            assert_eq!(f16_to_f32(half).to_bits(), value.to_bits(), "{half:#x}");
-            assert_eq!(f32_to_f16(value), half, "{value}");
+    fn every_value_survives() {
+        for bits in 0..=u16::MAX {
+            let (h, b) = (f16::from_bits(bits), bf16::from_bits(bits));
+            for (x, back) in [
+                (h.to_f32(), f16::from_f32(h.to_f32()).to_bits()),
+                (b.to_f32(), bf16::from_f32(b.to_f32()).to_bits()),
+                (h.to_f32(), f16::from_f64(h.into()).to_bits()),
+                (b.to_f32(), bf16::from_f64(b.into()).to_bits()),
+            ] {
+                assert!(x.is_nan() && (back ^ bits) & 0x8000 == 0 || back == bits, "{bits:#x} -> {x} -> {back:#x}");
+            }
         }
-        assert!(f16_to_f32(0x7e00).is_nan() && f16_to_f32(f32_to_f16(f32::NAN)).is_nan());
+    }
+
+    /// Between two neighbours: below the middle to the lower, above to the upper, the middle itself to the even one.
+    #[test]
+    fn rounds_to_nearest_even() {
+        for bits in 0..0x7bffu16 {
+            let even = bits + (bits & 1);
+            let (a, b) = (f16::from_bits(bits).to_f32(), f16::from_bits(bits + 1).to_f32());
+            let middle = (a + b) / 2.0;
+            for (x, want) in [(middle.next_down(), bits), (middle, even), (middle.next_up(), bits + 1)] {
+                assert_eq!(f16::from_f32(x).to_bits(), want, "{x}");
+                assert_eq!(f16::from_f32(-x).to_bits(), want | 0x8000, "{x}");
+            }
+            let middle = f64::from(middle);
+            for (x, want) in [(middle.next_down(), bits), (middle, even), (middle.next_up(), bits + 1)] {
+                assert_eq!(f16::from_f64(x).to_bits(), want, "{x}");
+            }
+        }
+        for bits in 0..0x7f7fu16 {
+            let even = bits + (bits & 1);
+            let (a, b) = (f64::from(bf16::from_bits(bits)), f64::from(bf16::from_bits(bits + 1)));
+            let middle = (a + b) / 2.0;
+            for (x, want) in [(middle.next_down(), bits), (middle, even), (middle.next_up(), bits + 1)] {
+                assert_eq!(bf16::from_f64(x).to_bits(), want, "{x}");
+            }
+            let middle = middle as f32;
+            for (x, want) in [(middle.next_down(), bits), (middle, even), (middle.next_up(), bits + 1)] {
+                assert_eq!(bf16::from_f32(x).to_bits(), want, "{x}");
+            }
+        }
     }
 
     #[test]
-    fn every_half_survives_and_ties_go_to_even() {
-        for x in 0..=u16::MAX {
-            if !f16_to_f32(x).is_nan() {
-                assert_eq!(f32_to_f16(f16_to_f32(x)), x);
-            }
-            if !bf16_to_f32(x).is_nan() {
-                assert_eq!(f32_to_bf16(bf16_to_f32(x)), x);
-            }
-            // Halfway to the next value in magnitude: to the even code.
-            if (x & 0x7fff) < 0x7bff {
-                let (a, b) = (f16_to_f32(x), f16_to_f32(x + 1));
-                assert_eq!(f32_to_f16(a + (b - a) / 2.0), if x & 1 == 0 { x } else { x + 1 }, "{x:#x}");
-            }
+    fn limits() {
+        for (x, half, brain) in [
+            (65504.0, 0x7bffu16, 0x4780u16),
+            (65519.99, 0x7bff, 0x4780),
+            (65520.0, 0x7c00, 0x4780),
+            (f32::INFINITY, 0x7c00, 0x7f80),
+            (f32::MAX, 0x7c00, 0x7f80),
+            (f32::MIN, 0xfc00, 0xff80),
+            (5.9604645e-8, 0x0001, 0x3380),
+            (2.9802322e-8, 0x0000, 0x3300),
+            (2.980233e-8, 0x0001, 0x3300),
+            (1e-45, 0x0000, 0x0000),
+            (-0.0, 0x8000, 0x8000),
+        ] {
+            assert_eq!((f16::from_f32(x).to_bits(), bf16::from_f32(x).to_bits()), (half, brain), "{x:e}");
         }
-        for (x, half) in [(65519.0, 0x7bffu16), (65520.0, 0x7c00), (2.9e-8, 0), (3.0e-8, 1), (1e30, 0x7c00)] {
-            assert_eq!(f32_to_f16(x), half, "{x}");
-        }
-        assert_eq!(f32_to_bf16(f32::MAX), 0x7f80);
+        assert!(f16::from_f32(f32::NAN).to_f32().is_nan() && bf16::from_f32(f32::NAN).to_f32().is_nan());
+        assert!(f32::from(bf16::from_f32(f32::from_bits(0x7f80_0001))).is_nan());
+        assert_eq!(f16::from_f64(1e300).to_bits(), 0x7c00);
+        assert_eq!(f16::from_f64(-1e-300).to_bits(), 0x8000);
+        assert!(f16::from_bits(0x8000) == f16::from_bits(0) && f16::from_bits(0x7e00) != f16::from_bits(0x7e00));
     }
 }

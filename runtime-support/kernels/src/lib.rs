@@ -13,29 +13,37 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
-mod activation;
+pub mod activation;
 #[cfg(feature = "alloc")]
 mod aligned;
+pub mod conv;
 mod cx;
 mod descriptor;
 pub mod dtype;
+pub mod gemm;
 pub mod half;
 pub mod isa;
 pub mod movement;
 pub mod norm;
 pub mod reduce;
 pub mod simd;
+pub mod small_float;
+pub mod widen;
 
 pub use activation::Activation;
 #[cfg(feature = "alloc")]
 pub use aligned::AlignedBytes;
+pub use conv::*;
 pub use cx::{ALIGN, Access, Cx, Fault, Region, Role, RunState};
 pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandView};
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;
-pub use half::{HalfKind, Narrow, Widen, narrow_half_f32, widen_half_f32};
+pub use gemm::{BLayout, Gemm, MatMul, gemm_f32, matmul_f64, matmul_i32, matmul_i64, matmul_u32, matmul_u64};
+pub use half::{bf16, f16};
 pub use isa::Isa;
 pub use movement::*;
 pub use norm::*;
-pub use reduce::{ReduceColumns, ReduceNd, ReduceOp, ReduceRows};
+pub use reduce::*;
+pub use small_float::{PowerRounding, SmallFloat};
+pub use widen::*;

@@ -158,6 +158,35 @@ reduce8!(sum8, _mm_add_ps, _mm_add_ss, "The sum of eight lanes, by halves.");
 reduce8!(max8, _mm_max_ps, _mm_max_ss, "The maximum of eight lanes, by halves.");
 reduce8!(min8, _mm_min_ps, _mm_min_ss, "The minimum of eight lanes, by halves.");
 
+/// Transposes 8×8 f32: `to[i][j] = from[j][i]`, rows `from_stride` and `to_stride` apart.
+///
+/// # Safety
+/// AVX2 runs here; every row is valid for 8 reads or writes.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(crate) unsafe fn transpose8(to: *mut f32, to_stride: usize, from: *const f32, from_stride: usize) {
+    // SAFETY: the caller vouches for the rows; the rest works on registers.
+    unsafe {
+        let row = |i: usize| _mm256_loadu_ps(from.add(i * from_stride));
+        // Pairs of rows, then quads; a register then holds two columns' halves that lie four columns apart.
+        let pair = |i: usize| (_mm256_unpacklo_ps(row(i), row(i + 1)), _mm256_unpackhi_ps(row(i), row(i + 1)));
+        let quad = |i: usize| {
+            let ((a_low, a_high), (b_low, b_high)) = (pair(i), pair(i + 2));
+            [
+                _mm256_shuffle_ps::<0x44>(a_low, b_low),
+                _mm256_shuffle_ps::<0xee>(a_low, b_low),
+                _mm256_shuffle_ps::<0x44>(a_high, b_high),
+                _mm256_shuffle_ps::<0xee>(a_high, b_high),
+            ]
+        };
+        let (top, bottom) = (quad(0), quad(4));
+        for i in 0..4 {
+            _mm256_storeu_ps(to.add(i * to_stride), _mm256_permute2f128_ps::<0x20>(top[i], bottom[i]));
+            _mm256_storeu_ps(to.add((i + 4) * to_stride), _mm256_permute2f128_ps::<0x31>(top[i], bottom[i]));
+        }
+    }
+}
+
 impl F32x16 for F32 {
     type Mask = (__m256, __m256);
 

@@ -40,17 +40,7 @@ pub fn exp<V: F32x16>(x: V) -> V {
     let x = x.splat_like(-104.0).max(x.splat_like(89.0).min(x));
     let n = (x * x.splat_like(LOG2_E)).round();
     let r = n.fnma(x.splat_like(LN2_LOW), n.fnma(x.splat_like(LN2_HIGH), x));
-    let tail = polynomial(
-        r,
-        [
-            0.5,
-            1.666_666_5e-1,
-            4.166_579_6e-2,
-            8.333_452e-3,
-            1.398_2e-3,
-            1.987_569_1e-4,
-        ],
-    );
+    let tail = polynomial(r, [0.5, 1.666_666_5e-1, 4.166_579_6e-2, 8.333_452e-3, 1.398_2e-3, 1.987_569_1e-4]);
     let mantissa = (r * r).fma(tail, r) + r.splat_like(1.0);
     mantissa.mul_pow2(n)
 }
@@ -83,10 +73,7 @@ pub fn log<V: F32x16>(x: V) -> V {
     );
     let square = r * r;
     let low = n.fma(x.splat_like(LN2_LOW), square * r * tail);
-    let value = n.fma(
-        x.splat_like(LN2_HIGH),
-        r + square.fma(x.splat_like(-0.5), low),
-    );
+    let value = n.fma(x.splat_like(LN2_HIGH), r + square.fma(x.splat_like(-0.5), low));
     let infinite = x.eq(x.splat_like(f32::INFINITY));
     let value = V::select(V::or(infinite, x.is_nan()), x, value);
     let value = V::select(x.eq(zero), x.splat_like(f32::NEG_INFINITY), value);
@@ -106,16 +93,7 @@ pub fn tanh<V: F32x16>(x: V) -> V {
     let one = x.splat_like(1.0);
     let magnitude = x.abs();
     let square = x * x;
-    let tail = polynomial(
-        square,
-        [
-            -3.333_329e-1,
-            1.333_144_2e-1,
-            -5.373_971_5e-2,
-            2.063_909e-2,
-            -5.704_988e-3,
-        ],
-    );
+    let tail = polynomial(square, [-3.333_329e-1, 1.333_144_2e-1, -5.373_971_5e-2, 2.063_909e-2, -5.704_988e-3]);
     let near = (square * x).fma(tail, x);
     let far = one - x.splat_like(2.0) / (exp(magnitude + magnitude) + one);
     V::select(magnitude.lt(x.splat_like(0.625)), near, far).copysign(x)
@@ -127,14 +105,7 @@ pub fn erf<V: F32x16>(x: V) -> V {
     let square = x * x;
     let tail = polynomial(
         square,
-        [
-            1.283_791_7e-1,
-            -3.761_253_4e-1,
-            1.128_199_2e-1,
-            -2.676_813_5e-2,
-            4.991_194_2e-3,
-            -5.967_617e-4,
-        ],
+        [1.283_791_7e-1, -3.761_253_4e-1, 1.128_199_2e-1, -2.676_813_5e-2, 4.991_194_2e-3, -5.967_617e-4],
     );
     let near = tail.fma(x, x);
     // Beyond 4 it is 1 in f32; the limit keeps the polynomial from overflowing, and keeps a NaN.
@@ -316,11 +287,7 @@ mod tests {
         }
         let exponent = exact.abs().log2().floor().clamp(-126.0, 127.0);
         // One step beyond the last finite value counts as one.
-        let got = if got.is_infinite() {
-            f64::from(got.signum()) * 128f64.exp2()
-        } else {
-            f64::from(got)
-        };
+        let got = if got.is_infinite() { f64::from(got.signum()) * 128f64.exp2() } else { f64::from(got) };
         (got - exact).abs() / (exponent - 23.0).exp2()
     }
 
@@ -332,9 +299,7 @@ mod tests {
                 // Every 1009th bit pattern of either sign: 2.1 million values over all exponents.
                 let mut bits = 0u32;
                 for _ in 0..(1u64 << 32) / (1009 * LANES as u64) {
-                    let x: [f32; LANES] = core::array::from_fn(|i| {
-                        f32::from_bits(bits.wrapping_add(1009 * i as u32))
-                    });
+                    let x: [f32; LANES] = core::array::from_fn(|i| f32::from_bits(bits.wrapping_add(1009 * i as u32)));
                     bits = bits.wrapping_add(1009 * LANES as u32);
                     let got = apply(isa, which, x);
                     for (x, got) in x.into_iter().zip(got) {
@@ -350,21 +315,11 @@ mod tests {
                         if error > worst.0 && (f64::from(got) - exact).abs() > case.flush {
                             worst = (error, x);
                         }
-                        assert!(
-                            !got.is_nan() || exact.is_nan(),
-                            "{isa:?} {}({x:e}) is NaN",
-                            case.name
-                        );
+                        assert!(!got.is_nan() || exact.is_nan(), "{isa:?} {}({x:e}) is NaN", case.name);
                     }
                 }
                 println!("{isa:?} {}: {:.3} ulp at {:e}", case.name, worst.0, worst.1);
-                assert!(
-                    worst.0 <= case.max_ulp,
-                    "{isa:?} {}({:e}): {} ulp",
-                    case.name,
-                    worst.1,
-                    worst.0
-                );
+                assert!(worst.0 <= case.max_ulp, "{isa:?} {}({:e}): {} ulp", case.name, worst.1, worst.0);
                 for &(x, want) in case.special {
                     let got = apply(isa, which, [x; LANES])[5];
                     assert!(

@@ -1,0 +1,23 @@
+//! Convolutions: direct ones over channels in blocks of 16, depthwise ones, and generic ones over plain layouts.
+mod band;
+mod blocked;
+mod depthwise;
+mod epilogue;
+mod geometry;
+mod layout;
+#[cfg(feature = "alloc")]
+mod pack;
+mod reference;
+#[cfg(all(test, feature = "alloc"))]
+mod tests;
+mod tile;
+
+pub use blocked::*;
+pub use depthwise::*;
+pub use geometry::{
+    ConvShape, conv_blocked_scratch_bytes, conv_blocked_units, conv_first_scratch_bytes, conv_first_units,
+};
+pub use layout::*;
+#[cfg(feature = "alloc")]
+pub use pack::*;
+pub use reference::*;

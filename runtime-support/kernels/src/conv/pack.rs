@@ -1,0 +1,58 @@
+//! Offline packing of convolution weights into blocks of 16 output channels, zero-padded.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// ONNX weights `[OC, IC/groups, kh·kw]` as `[OC/16][IC/16][kh·kw][16 ic][16 oc]`, blocks counted within each group.
+/// `None` where the lengths do not fit together.
+pub fn pack_conv_weights(w: &[f32], oc: usize, ic_per_group: usize, taps: usize, groups: usize) -> Option<Vec<f32>> {
+    pack(w, oc, ic_per_group, taps, groups, 16)
+}
+
+/// ONNX weights `[OC, IC, kh·kw]` as `[OC/16][IC][kh·kw][16 oc]`, for a first layer on plain input.
+/// `None` where the lengths do not fit together.
+pub fn pack_conv_first_weights(w: &[f32], oc: usize, ic: usize, taps: usize) -> Option<Vec<f32>> {
+    pack(w, oc, ic, taps, 1, 1)
+}
+
+/// Depthwise ONNX weights `[C, 1, kh·kw]` as `[C/16][kh·kw][16]`. `None` where the lengths do not fit together.
+pub fn pack_depthwise_weights(w: &[f32], channels: usize, taps: usize) -> Option<Vec<f32>> {
+    if w.len() != channels.checked_mul(taps)? {
+        return None;
+    }
+    let mut packed = vec![0.0; channels.div_ceil(16).checked_mul(16)?.checked_mul(taps)?];
+    for c in 0..channels {
+        for t in 0..taps {
+            packed[(c / 16 * taps + t) * 16 + c % 16] = w[c * taps + t];
+        }
+    }
+    Some(packed)
+}
+
+/// A bias padded with zeros to whole blocks.
+pub fn pack_bias(bias: &[f32]) -> Vec<f32> {
+    let mut packed = bias.to_vec();
+    packed.resize(bias.len().next_multiple_of(16), 0.0);
+    packed
+}
+
+fn pack(w: &[f32], oc: usize, icg: usize, taps: usize, groups: usize, lane: usize) -> Option<Vec<f32>> {
+    if groups == 0 || !oc.is_multiple_of(groups) || w.len() != oc.checked_mul(icg)?.checked_mul(taps)? {
+        return None;
+    }
+    let ocg = oc / groups;
+    let (oc_blocks, ic_blocks) = (ocg.div_ceil(16), icg.div_ceil(lane));
+    let block = taps.checked_mul(lane * 16)?;
+    let len = groups.checked_mul(oc_blocks)?.checked_mul(ic_blocks)?.checked_mul(block)?;
+    let mut packed = vec![0.0; len];
+    for o in 0..oc {
+        let (g, o_in) = (o / ocg, o % ocg);
+        for i in 0..icg {
+            let at = ((g * oc_blocks + o_in / 16) * ic_blocks + i / lane) * block + i % lane * 16 + o_in % 16;
+            for t in 0..taps {
+                packed[at + t * lane * 16] = w[(o * icg + i) * taps + t];
+            }
+        }
+    }
+    Some(packed)
+}

@@ -101,9 +101,9 @@ pub(super) fn items(program: &Program, weights: &[u8], from: WeightsFrom) -> Res
         regions.push(quote!(#bytes));
         let doc = format!(" {}: `{}`.", doc_code(&p.name), p.ty);
         input_fields.extend(quote! { #[doc = #doc] pub #ident: &'a [#ty; #n], });
-        input_regions.extend(quote! { rt::bytes_of(inputs.#ident), });
+        input_regions.extend(quote! { rt::Region::read(rt::bytes_of(inputs.#ident)), });
         let i = Literal::usize_unsuffixed(i);
-        raw_inputs.extend(quote! { rt::raw_input(inputs, #i, #bytes)?, });
+        raw_inputs.extend(quote! { rt::Region::read(rt::raw_input(inputs, #i, #bytes)?), });
     }
     let mut output_fields = TokenStream::new();
     let mut output_values = TokenStream::new();
@@ -183,7 +183,6 @@ pub(super) fn items(program: &Program, weights: &[u8], from: WeightsFrom) -> Res
 
         impl Model<'static> {
             /// Takes the arena from the heap and chooses the instruction set: the only allocation there is.
-            #[cfg(not(kiln_no_alloc))]
             pub fn new() -> Result<Self, rt::Error> {
                 Ok(Self { rt: rt::Instance::on_heap(Self::ARENA_BYTES, #weights_value)? })
             }
@@ -197,14 +196,16 @@ pub(super) fn items(program: &Program, weights: &[u8], from: WeightsFrom) -> Res
 
             /// Runs the model once. Allocates nothing; the outputs stay valid until the next run.
             pub fn run<'m>(&'m mut self, #inputs_binding: Inputs #inputs_elided) -> Result<Outputs #outputs_life, rt::Error> {
-                self.rt.run([#input_regions], NODES, steps)?;
+                let mut regions = [rt::Region::read(&[]), rt::Region::read(&[]), #input_regions];
+                self.rt.run(&mut regions, NODES, steps)?;
                 Ok(Outputs { #output_values })
             }
 
             /// Runs on inputs as bytes and hands each output's bytes and extents over: for tools.
             #[doc(hidden)]
             pub fn run_raw(&mut self, #raw_binding: &[&[u8]], each: &mut dyn FnMut(&[u8], &[usize])) -> Result<(), rt::Error> {
-                self.rt.run([#raw_inputs], NODES, steps)?;
+                let mut regions = [rt::Region::read(&[]), rt::Region::read(&[]), #raw_inputs];
+                self.rt.run(&mut regions, NODES, steps)?;
                 #raw_outputs
                 Ok(())
             }

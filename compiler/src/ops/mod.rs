@@ -8,15 +8,20 @@ mod def;
 pub(crate) mod testing;
 pub mod view;
 
+mod arg;
 mod batch_norm;
 mod concat;
 mod constant;
 mod expand;
 mod gather;
+mod gather_nd;
 mod group_norm;
 mod half;
 mod identity;
 mod layer_norm;
+mod pad;
+mod range;
+mod recurrent;
 mod reduce;
 mod reshape;
 mod shape;
@@ -24,6 +29,7 @@ mod slice;
 mod softmax;
 mod split;
 mod strided;
+mod top_k;
 mod transpose;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
@@ -35,20 +41,26 @@ use std::sync::LazyLock;
 
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
+    arg::OPS,
     batch_norm::OPS,
     concat::OPS,
     constant::OPS,
     expand::OPS,
     gather::OPS,
+    gather_nd::OPS,
     group_norm::OPS,
     identity::OPS,
     layer_norm::OPS,
+    pad::OPS,
+    range::OPS,
+    recurrent::OPS,
     reduce::OPS,
     reshape::OPS,
     shape::OPS,
     slice::OPS,
     softmax::OPS,
     split::OPS,
+    top_k::OPS,
     transpose::OPS,
 ];
 

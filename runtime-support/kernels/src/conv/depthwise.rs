@@ -210,11 +210,20 @@ unsafe fn tile<S: Simd, const K: usize, const STRIDE: usize, const Q: usize, con
                 for kx in 0..K {
                     weights[kx] = s.load(w.add(kx * 16));
                 }
-                for i in 0..(Q - 1) * STRIDE + K {
-                    let v = column::<S, BORDER>(s, row, at.col.wrapping_add(i), g.w);
+                if STRIDE == 1 {
+                    // Each column is loaded once, for all taps that meet it.
+                    for i in 0..Q + K - 1 {
+                        let v = column::<S, BORDER>(s, row, at.col.wrapping_add(i), g.w);
+                        for kx in 0..K {
+                            if i >= kx && i - kx < Q {
+                                acc[i - kx] = v.fma(weights[kx], acc[i - kx]);
+                            }
+                        }
+                    }
+                } else {
                     for kx in 0..K {
-                        if i >= kx && (i - kx) % STRIDE == 0 && (i - kx) / STRIDE < Q {
-                            let q = (i - kx) / STRIDE;
+                        for q in 0..Q {
+                            let v = column::<S, BORDER>(s, row, at.col.wrapping_add(q * STRIDE + kx), g.w);
                             acc[q] = v.fma(weights[kx], acc[q]);
                         }
                     }

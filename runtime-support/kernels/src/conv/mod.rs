@@ -9,7 +9,7 @@ mod layout;
 mod pack;
 mod reference;
 #[cfg(all(test, feature = "alloc"))]
-mod tests;
+pub(crate) mod tests;
 mod tile;
 
 pub use blocked::*;

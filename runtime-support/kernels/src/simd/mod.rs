@@ -14,12 +14,14 @@
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+pub mod exp1;
 pub mod math;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 pub mod neon;
 pub mod scalar;
 #[cfg(test)]
 mod tests;
+pub mod trig;
 
 use crate::isa::Isa;
 use core::ops::{Add, Div, Mul, Neg, Sub};

@@ -36,6 +36,8 @@ pub(crate) mod pool;
 mod range;
 mod reduce;
 mod pow;
+mod recurrent;
+mod reduce;
 mod reshape;
 mod select;
 mod resize;
@@ -64,6 +66,7 @@ static FAMILIES: &[&[OpDef]] = &[
     cast::OPS,
     classify::OPS,
     clip::OPS,
+    batch_norm::OPS,
     concat::OPS,
     conv::OPS,
     conv_transpose::OPS,
@@ -87,8 +90,15 @@ static FAMILIES: &[&[OpDef]] = &[
     batch_norm::OPS,
     group_norm::OPS,
     layer_norm::OPS,
+    pad::OPS,
+    range::OPS,
+    recurrent::OPS,
     reduce::OPS,
+    reshape::OPS,
+    shape::OPS,
+    slice::OPS,
     softmax::OPS,
+    split::OPS,
     top_k::OPS,
     transpose::OPS,
     unary::OPS,

@@ -6,11 +6,11 @@
 
 use super::view::{NodeView, Result, wrong};
 use super::window::{Window, three_dims};
-use super::{InferCx, OpDef, tensor};
+use super::{InferCx, OpDef, half, tensor};
 use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, Layout};
 use crate::lower::LowerCx;
-use kiln_kernels::{Activation, ConvBlocked, ConvFirst, ConvPlain, ConvShape, Depthwise, Dtype};
+use kiln_kernels::{Activation, ConvBlocked, ConvFirst, ConvPlain, ConvShape, Depthwise, Dtype, WindowShape};
 
 pub(super) static OPS: &[OpDef] = &[
     OpDef::new("", "Conv", &[1, 11, 22], infer, lower).with_flops(flops),
@@ -54,7 +54,8 @@ pub(crate) fn geometry(cx: &NodeView<'_>, x_idx: usize, w_idx: usize) -> Result<
     }
     let expected = w.shape[1].clone() * Dim::Const(groups);
     if x.shape[1] != expected && x.shape[1].as_const().is_some() && expected.as_const().is_some() {
-        return Err(wrong(format!("{} channels, the weights {w} with {groups} groups take {expected}", x.shape[1])).at_input(x_idx));
+        return Err(wrong(format!("{} channels, the weights {w} with {groups} groups take {expected}", x.shape[1]))
+            .at_input(x_idx));
     }
     if w.shape[0].as_const().is_some_and(|m| m % groups != 0) {
         return Err(wrong(format!("{} output channels do not divide into {groups} groups", w.shape[0])).at_input(w_idx));
@@ -155,7 +156,8 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
 
 fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     let view = cx.view();
-    let form = blocked_form(&view).ok_or_else(|| CompileError::new(Stage::Lower, "no blocked kernel for this convolution"))?;
+    let form =
+        blocked_form(&view).ok_or_else(|| CompileError::new(Stage::Lower, "no blocked kernel for this convolution"))?;
     let shape = conv_shape(&view)?;
     let weights = cx.need_constant(1)?.to_f32s().unwrap_or_default();
     let (taps, icg) = (shape.kh * shape.kw, shape.ic / shape.groups);
@@ -177,13 +179,13 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     let (x, residual) = (cx.x(0)?, cx.opt(3)?);
     let y = cx.y(0)?;
     let scratch_bytes = match form {
-        BlockedForm::Direct => kiln_kernels::conv_blocked_scratch_bytes(&shape),
-        BlockedForm::First => kiln_kernels::conv_first_scratch_bytes(&shape),
+        BlockedForm::Direct => kiln_kernels::conv_blocked_scratch_bytes(shape),
+        BlockedForm::First => kiln_kernels::conv_first_scratch_bytes(shape),
         BlockedForm::Depthwise => 0,
     };
     let units = match form {
-        BlockedForm::Direct => kiln_kernels::conv_blocked_units(&shape),
-        BlockedForm::First => kiln_kernels::conv_first_units(&shape),
+        BlockedForm::Direct => kiln_kernels::conv_blocked_units(shape),
+        BlockedForm::First => kiln_kernels::conv_first_units(shape),
         BlockedForm::Depthwise => kiln_kernels::depthwise_units(shape.n, shape.ic, shape.oh),
     };
     let scratch = (scratch_bytes > 0).then(|| cx.scratch(Dim::from(scratch_bytes)));
@@ -194,20 +196,93 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     let (sy, sx, dy, dx, pt, pl) = (d(sy), d(sx), d(dy), d(dx), d(pt), d(pl));
     let (part_begin, part_end) = (Dim::Const(0), d(units));
     let f32s = &[Dtype::F32];
-    #[rustfmt::skip]
     match form {
-        BlockedForm::Direct => cx.call(f32s, ConvBlocked {
-            x, weights, bias, y, residual, scratch, n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl,
-            groups: d(groups), part_begin, part_end, activation,
-        }),
-        BlockedForm::First => cx.call(f32s, ConvFirst {
-            x, weights, bias, y, residual, scratch, n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl,
-            part_begin, part_end, activation,
-        }),
-        BlockedForm::Depthwise => cx.call(f32s, Depthwise {
-            x, weights, bias, y, residual, n, c: ic, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl,
-            part_begin, part_end, activation,
-        }),
+        BlockedForm::Direct => cx.call(
+            f32s,
+            ConvBlocked {
+                x,
+                weights,
+                bias,
+                y,
+                residual,
+                scratch,
+                n,
+                ic,
+                oc,
+                h,
+                w,
+                oh,
+                ow,
+                kh,
+                kw,
+                sy,
+                sx,
+                dy,
+                dx,
+                pt,
+                pl,
+                groups: d(groups),
+                part_begin,
+                part_end,
+                activation,
+            },
+        ),
+        BlockedForm::First => cx.call(
+            f32s,
+            ConvFirst {
+                x,
+                weights,
+                bias,
+                y,
+                residual,
+                scratch,
+                n,
+                ic,
+                oc,
+                h,
+                w,
+                oh,
+                ow,
+                kh,
+                kw,
+                sy,
+                sx,
+                dy,
+                dx,
+                pt,
+                pl,
+                part_begin,
+                part_end,
+                activation,
+            },
+        ),
+        BlockedForm::Depthwise => cx.call(
+            f32s,
+            Depthwise {
+                x,
+                weights,
+                bias,
+                y,
+                residual,
+                n,
+                c: ic,
+                h,
+                w,
+                oh,
+                ow,
+                kh,
+                kw,
+                sy,
+                sx,
+                dy,
+                dx,
+                pt,
+                pl,
+                part_begin,
+                part_end,
+                activation,
+            },
+        ),
     }
 }
 
@@ -230,4 +305,91 @@ fn conv_shape(cx: &NodeView<'_>) -> Result<ConvShape> {
     let [pt, pl] = two(&g.window.pads_begin, 0);
     let groups = usize::try_from(g.groups).map_err(|_| dynamic())?;
     Ok(ConvShape { n: x[0], ic: x[1], oc: w[0], h, w: ww, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups })
+}
+
+/// The extents as the plain kernels take them, and the ends of their units.
+pub(crate) fn window_shape(x: &[Dim], y: &[Dim], window: &Window) -> Result<WindowShape> {
+    let fixed = |dims: [Dim; 3]| -> Result<[usize; 3]> {
+        let mut out = [0; 3];
+        for (o, d) in out.iter_mut().zip(&dims) {
+            let c = d.as_const().and_then(|c| usize::try_from(c).ok());
+            *o = c.ok_or_else(|| CompileError::new(Stage::Lower, format!("the extent {d} must be fixed here")))?;
+        }
+        Ok(out)
+    };
+    Ok(WindowShape {
+        x: fixed(three_dims(&x[2..]))?,
+        y: fixed(three_dims(&y[2..]))?,
+        kernel: fixed(Window::three(&window.kernel, 1))?,
+        strides: fixed(Window::three(&window.strides, 1))?,
+        dilations: fixed(Window::three(&window.dilations, 1))?,
+        pads: fixed(Window::three(&window.pads_begin, 0))?,
+    })
+}
+
+fn lower_plain(cx: &mut LowerCx<'_>) -> Result<()> {
+    let view = cx.view();
+    let (x_ty, w_ty, y_ty) = (view.ty(0)?, view.ty(1)?, view.out_ty(0)?);
+    if x_ty.rank() > 5 {
+        return Err(CompileError::new(Stage::Lower, format!("no kernel for {} spatial axes", x_ty.rank() - 2)));
+    }
+    let g = geometry(&view, 0, 1)?;
+    let shape = window_shape(&x_ty.shape, &y_ty.shape, &g.window)?;
+    let fixed = |d: &Dim| d.as_const().and_then(|c| usize::try_from(c).ok()).unwrap_or(0);
+    let (n, ic, groups) = (fixed(&x_ty.shape[0]), fixed(&x_ty.shape[1]), usize::try_from(g.groups).unwrap_or(1));
+    let (x, weights, bias) = (half::x(cx, 0)?, half::x(cx, 1)?, half::opt(cx, 2)?);
+    let residual = half::opt(cx, 3)?;
+    let y = half::y(cx, 0)?;
+    let dtype = half::compute_dtype(x_ty.dtype);
+    let scratch = if dtype == Dtype::F32 { kiln_kernels::conv_plain_scratch_bytes(ic, groups, &shape) } else { 0 };
+    let scratch = (scratch > 0).then(|| cx.scratch(Dim::from(scratch)));
+    let activation = activation(&view)?;
+    let call = ConvPlain {
+        x,
+        weights,
+        bias,
+        y: y.at.clone(),
+        residual,
+        scratch,
+        n: Dim::from(n),
+        ic: Dim::from(ic),
+        oc: w_ty.shape[0].clone(),
+        groups: Dim::from(groups),
+        part_begin: Dim::Const(0),
+        part_end: Dim::from(kiln_kernels::conv_plain_units(n, ic, groups, &shape)),
+        x_dims: shape.x.map(Dim::from),
+        y_dims: shape.y.map(Dim::from),
+        kernel: shape.kernel.map(Dim::from),
+        strides: shape.strides.map(Dim::from),
+        dilations: shape.dilations.map(Dim::from),
+        pads: shape.pads.map(Dim::from),
+        activation,
+    };
+    cx.call(&[dtype], call)?;
+    y.finish(cx)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::{Attr, Tensor};
+    use crate::ops::testing::case;
+
+    #[test]
+    fn bad_extents_are_refused() {
+        let x = Tensor::from_f32s(&[1, 2, 4, 4], &[0.0; 32]);
+        let w = |dims: &[usize]| Tensor::from_f32s(dims, &vec![0.0; dims.iter().product()]);
+        for (w, attr, value) in [
+            (w(&[3, 2, 3, 3]), "strides", vec![0, 1]),
+            (w(&[3, 2, 3, 3]), "dilations", vec![1, -1]),
+            (w(&[3, 2, 3, 3]), "pads", vec![0, 0, 0]),
+            (w(&[3, 2, 3, 3]), "kernel_shape", vec![2, 3]),
+            (w(&[3, 2, 5, 5]), "strides", vec![1, 1]),
+            (w(&[3, 3, 3, 3]), "strides", vec![1, 1]),
+        ] {
+            assert!(case("", "Conv", 11).input(x.clone()).constant(w).attr(attr, Attr::Ints(value)).infer().is_err());
+        }
+        let group =
+            |g| case("", "Conv", 11).input(x.clone()).constant(w(&[3, 2, 3, 3])).attr("group", Attr::Int(g)).infer();
+        assert!(group(0).is_err() && group(-1).is_err() && group(2).is_err() && group(1).is_ok());
+    }
 }

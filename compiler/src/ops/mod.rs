@@ -13,6 +13,17 @@ mod batch_norm;
 mod concat;
 mod constant;
 mod depth_space;
+pub(crate) mod conv;
+mod conv_transpose;
+mod binary;
+mod broadcast;
+mod cast;
+mod classify;
+mod clip;
+mod concat;
+mod constant;
+mod contrib_gelu;
+mod dropout;
 mod expand;
 mod gather;
 mod gather_nd;
@@ -24,9 +35,14 @@ mod layer_norm;
 mod number;
 mod one_hot;
 mod pad;
+pub(crate) mod pool;
 mod range;
 mod reduce;
+mod pow;
+mod recurrent;
+mod reduce;
 mod reshape;
+mod select;
 mod resize;
 mod scatter;
 mod sequence_axis;
@@ -38,6 +54,9 @@ mod strided;
 mod top_k;
 mod transpose;
 mod triangle;
+pub(crate) mod window;
+mod unary;
+mod variadic;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
 
@@ -49,15 +68,27 @@ use std::sync::LazyLock;
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
     arg::OPS,
+    binary::OPS,
+    cast::OPS,
+    classify::OPS,
+    clip::OPS,
+    batch_norm::OPS,
     concat::OPS,
+    conv::OPS,
+    conv_transpose::OPS,
+    pool::OPS,
     constant::OPS,
+    contrib_gelu::OPS,
+    dropout::OPS,
     expand::OPS,
     gather::OPS,
     gather_nd::OPS,
     identity::OPS,
     pad::OPS,
     range::OPS,
+    pow::OPS,
     reshape::OPS,
+    select::OPS,
     resize::OPS,
     shape::OPS,
     slice::OPS,
@@ -65,15 +96,24 @@ static FAMILIES: &[&[OpDef]] = &[
     batch_norm::OPS,
     group_norm::OPS,
     layer_norm::OPS,
+    pad::OPS,
+    range::OPS,
+    recurrent::OPS,
     reduce::OPS,
+    reshape::OPS,
+    shape::OPS,
+    slice::OPS,
     softmax::OPS,
     depth_space::OPS,
     one_hot::OPS,
     scatter::OPS,
     sequence_axis::OPS,
+    split::OPS,
     top_k::OPS,
     triangle::OPS,
     transpose::OPS,
+    unary::OPS,
+    variadic::OPS,
 ];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static OpDef>> =

@@ -87,7 +87,9 @@ impl Window {
                         }
                         // With steps of one the padding does not depend on the extent.
                         None if strides[i] == 1 => effective - 1,
-                        None => return Err(wrong("SAME padding with a step needs a fixed extent").at_attribute("auto_pad")),
+                        None => {
+                            return Err(wrong("SAME padding with a step needs a fixed extent").at_attribute("auto_pad"));
+                        }
                     };
                     let small = total / 2;
                     let upper = auto == AutoPad::SameUpper;

@@ -10,11 +10,6 @@ pub mod view;
 
 mod arg;
 mod batch_norm;
-mod concat;
-mod constant;
-mod depth_space;
-pub(crate) mod conv;
-mod conv_transpose;
 mod binary;
 mod broadcast;
 mod cast;
@@ -23,8 +18,12 @@ mod clip;
 mod concat;
 mod constant;
 mod contrib_gelu;
+pub(crate) mod conv;
+mod conv_transpose;
+mod depth_space;
 mod dropout;
 mod expand;
+mod found;
 mod gather;
 mod gather_nd;
 mod group_norm;
@@ -36,15 +35,14 @@ mod number;
 mod one_hot;
 mod pad;
 pub(crate) mod pool;
-mod range;
-mod reduce;
 mod pow;
+mod range;
 mod recurrent;
 mod reduce;
 mod reshape;
-mod select;
 mod resize;
 mod scatter;
+mod select;
 mod sequence_axis;
 mod shape;
 mod slice;
@@ -54,9 +52,9 @@ mod strided;
 mod top_k;
 mod transpose;
 mod triangle;
-pub(crate) mod window;
 mod unary;
 mod variadic;
+pub(crate) mod window;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
 
@@ -81,6 +79,7 @@ static FAMILIES: &[&[OpDef]] = &[
     contrib_gelu::OPS,
     dropout::OPS,
     expand::OPS,
+    found::OPS,
     gather::OPS,
     gather_nd::OPS,
     identity::OPS,
@@ -93,22 +92,15 @@ static FAMILIES: &[&[OpDef]] = &[
     shape::OPS,
     slice::OPS,
     split::OPS,
-    batch_norm::OPS,
     group_norm::OPS,
     layer_norm::OPS,
-    pad::OPS,
-    range::OPS,
     recurrent::OPS,
     reduce::OPS,
-    reshape::OPS,
-    shape::OPS,
-    slice::OPS,
     softmax::OPS,
     depth_space::OPS,
     one_hot::OPS,
     scatter::OPS,
     sequence_axis::OPS,
-    split::OPS,
     top_k::OPS,
     triangle::OPS,
     transpose::OPS,

@@ -33,6 +33,9 @@ mod index;
 mod layer_norm;
 mod number;
 mod one_hot;
+mod layer_norm;
+pub(crate) mod matmul;
+mod number;
 mod pad;
 pub(crate) mod pool;
 mod pow;
@@ -44,6 +47,7 @@ mod resize;
 mod scatter;
 mod select;
 mod sequence_axis;
+mod select;
 mod shape;
 mod slice;
 mod softmax;
@@ -81,6 +85,7 @@ static FAMILIES: &[&[OpDef]] = &[
     expand::OPS,
     found::OPS,
     gather::OPS,
+    matmul::OPS,
     gather_nd::OPS,
     identity::OPS,
     pad::OPS,

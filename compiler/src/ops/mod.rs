@@ -31,11 +31,9 @@ mod half;
 mod identity;
 mod index;
 mod layer_norm;
-mod number;
-mod one_hot;
-mod layer_norm;
 pub(crate) mod matmul;
 mod number;
+mod one_hot;
 mod pad;
 pub(crate) mod pool;
 mod pow;
@@ -47,7 +45,6 @@ mod resize;
 mod scatter;
 mod select;
 mod sequence_axis;
-mod select;
 mod shape;
 mod slice;
 mod softmax;
@@ -70,45 +67,45 @@ use std::sync::LazyLock;
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
     arg::OPS,
+    batch_norm::OPS,
     binary::OPS,
     cast::OPS,
     classify::OPS,
     clip::OPS,
-    batch_norm::OPS,
     concat::OPS,
-    conv::OPS,
-    conv_transpose::OPS,
-    pool::OPS,
     constant::OPS,
     contrib_gelu::OPS,
+    conv::OPS,
+    conv_transpose::OPS,
+    depth_space::OPS,
     dropout::OPS,
     expand::OPS,
     found::OPS,
     gather::OPS,
-    matmul::OPS,
     gather_nd::OPS,
-    identity::OPS,
-    pad::OPS,
-    range::OPS,
-    pow::OPS,
-    reshape::OPS,
-    select::OPS,
-    resize::OPS,
-    shape::OPS,
-    slice::OPS,
-    split::OPS,
     group_norm::OPS,
+    identity::OPS,
     layer_norm::OPS,
+    matmul::OPS,
+    one_hot::OPS,
+    pad::OPS,
+    pool::OPS,
+    pow::OPS,
+    range::OPS,
     recurrent::OPS,
     reduce::OPS,
-    softmax::OPS,
-    depth_space::OPS,
-    one_hot::OPS,
+    reshape::OPS,
+    resize::OPS,
     scatter::OPS,
+    select::OPS,
     sequence_axis::OPS,
+    shape::OPS,
+    slice::OPS,
+    softmax::OPS,
+    split::OPS,
     top_k::OPS,
-    triangle::OPS,
     transpose::OPS,
+    triangle::OPS,
     unary::OPS,
     variadic::OPS,
 ];

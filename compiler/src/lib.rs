@@ -8,6 +8,7 @@
 
 #[cfg(feature = "cli")]
 pub mod cases;
+pub mod cut;
 pub mod emit;
 pub mod error;
 pub mod exec;

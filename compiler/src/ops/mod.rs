@@ -28,6 +28,7 @@ mod group_norm;
 mod half;
 mod identity;
 mod layer_norm;
+pub(crate) mod layout;
 pub(crate) mod matmul;
 mod number;
 mod pad;
@@ -77,6 +78,7 @@ static FAMILIES: &[&[OpDef]] = &[
     matmul::OPS,
     gather_nd::OPS,
     identity::OPS,
+    layout::OPS,
     pad::OPS,
     range::OPS,
     pow::OPS,

@@ -20,13 +20,19 @@ mod constant;
 mod contrib_gelu;
 pub(crate) mod conv;
 mod conv_transpose;
+mod depth_space;
 mod dropout;
 mod expand;
+mod found;
 mod gather;
 mod gather_nd;
 mod group_norm;
 mod half;
 mod identity;
+mod index;
+mod layer_norm;
+mod number;
+mod one_hot;
 mod layer_norm;
 pub(crate) mod layout;
 pub(crate) mod matmul;
@@ -39,6 +45,9 @@ mod recurrent;
 mod reduce;
 mod reshape;
 mod resize;
+mod scatter;
+mod select;
+mod sequence_axis;
 mod select;
 mod shape;
 mod slice;
@@ -47,6 +56,7 @@ mod split;
 mod strided;
 mod top_k;
 mod transpose;
+mod triangle;
 mod unary;
 mod variadic;
 pub(crate) mod window;
@@ -74,6 +84,7 @@ static FAMILIES: &[&[OpDef]] = &[
     contrib_gelu::OPS,
     dropout::OPS,
     expand::OPS,
+    found::OPS,
     gather::OPS,
     matmul::OPS,
     gather_nd::OPS,
@@ -93,7 +104,12 @@ static FAMILIES: &[&[OpDef]] = &[
     recurrent::OPS,
     reduce::OPS,
     softmax::OPS,
+    depth_space::OPS,
+    one_hot::OPS,
+    scatter::OPS,
+    sequence_axis::OPS,
     top_k::OPS,
+    triangle::OPS,
     transpose::OPS,
     unary::OPS,
     variadic::OPS,

@@ -9,11 +9,8 @@ pub(crate) mod testing;
 pub mod view;
 
 mod arg;
+mod attention;
 mod batch_norm;
-mod concat;
-mod constant;
-pub(crate) mod conv;
-mod conv_transpose;
 mod binary;
 mod broadcast;
 mod cast;
@@ -22,6 +19,8 @@ mod clip;
 mod concat;
 mod constant;
 mod contrib_gelu;
+pub(crate) mod conv;
+mod conv_transpose;
 mod dropout;
 mod expand;
 mod gather;
@@ -29,18 +28,18 @@ mod gather_nd;
 mod group_norm;
 mod half;
 mod identity;
-mod number;
 mod layer_norm;
+mod number;
 mod pad;
 pub(crate) mod pool;
-mod range;
-mod reduce;
 mod pow;
+mod range;
 mod recurrent;
 mod reduce;
 mod reshape;
-mod select;
 mod resize;
+mod rotary;
+mod select;
 mod shape;
 mod slice;
 mod softmax;
@@ -48,9 +47,9 @@ mod split;
 mod strided;
 mod top_k;
 mod transpose;
-pub(crate) mod window;
 mod unary;
 mod variadic;
+pub(crate) mod window;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
 
@@ -62,39 +61,34 @@ use std::sync::LazyLock;
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
     arg::OPS,
+    attention::OPS,
+    batch_norm::OPS,
     binary::OPS,
     cast::OPS,
     classify::OPS,
     clip::OPS,
-    batch_norm::OPS,
     concat::OPS,
-    conv::OPS,
-    conv_transpose::OPS,
-    pool::OPS,
     constant::OPS,
     contrib_gelu::OPS,
+    conv::OPS,
+    conv_transpose::OPS,
     dropout::OPS,
     expand::OPS,
     gather::OPS,
     gather_nd::OPS,
-    identity::OPS,
-    pad::OPS,
-    range::OPS,
-    pow::OPS,
-    reshape::OPS,
-    select::OPS,
-    resize::OPS,
-    shape::OPS,
-    slice::OPS,
-    split::OPS,
-    batch_norm::OPS,
     group_norm::OPS,
+    identity::OPS,
     layer_norm::OPS,
     pad::OPS,
+    pool::OPS,
+    pow::OPS,
     range::OPS,
     recurrent::OPS,
     reduce::OPS,
     reshape::OPS,
+    resize::OPS,
+    rotary::OPS,
+    select::OPS,
     shape::OPS,
     slice::OPS,
     softmax::OPS,

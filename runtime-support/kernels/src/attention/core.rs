@@ -135,7 +135,8 @@ fn attention<T: AttentionElem, I: Copy + TryInto<i64>>(
     let within = |need: Option<usize>, have: usize| need.is_some_and(|n| n <= have);
     let n_scores = [d.heads, d.queries, d.keys].iter().try_fold(d.batch, |n, &d| n.checked_mul(d));
     let (i, n) = (d.share[0] as usize, d.share[1] as usize);
-    let n_units = d.batch.checked_mul(d.heads).and_then(|u| u.checked_mul(n.max(1))).ok_or(Fault::Descriptor)? / n.max(1);
+    let n_units =
+        d.batch.checked_mul(d.heads).and_then(|u| u.checked_mul(n.max(1))).ok_or(Fault::Descriptor)? / n.max(1);
     let ok = i < n
         && d.kv_heads > 0
         && d.heads.is_multiple_of(d.kv_heads)

@@ -6,7 +6,7 @@
 
 use super::core::{Attention, Operands, QUERY_BLOCK, ScoreStage};
 use crate::gemm::{BLayout, GemmParams, Residual, pack_b_into, product_f32};
-use crate::simd::{F32x16, LANES, Simd as _, math};
+use crate::simd::{F32x16, LANES, math};
 use crate::{Fault, Isa, simd_fn};
 use core::ops::Range;
 

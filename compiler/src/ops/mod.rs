@@ -9,6 +9,7 @@ pub(crate) mod testing;
 pub mod view;
 
 mod arg;
+mod attention;
 mod batch_norm;
 mod binary;
 mod broadcast;
@@ -53,6 +54,7 @@ mod resize;
 mod scatter;
 mod select;
 mod sequence_axis;
+mod rotary;
 mod select;
 mod shape;
 mod slice;
@@ -76,17 +78,17 @@ use std::sync::LazyLock;
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
     arg::OPS,
+    attention::OPS,
+    batch_norm::OPS,
     binary::OPS,
     cast::OPS,
     classify::OPS,
     clip::OPS,
-    batch_norm::OPS,
     concat::OPS,
-    conv::OPS,
-    conv_transpose::OPS,
-    pool::OPS,
     constant::OPS,
     contrib_gelu::OPS,
+    conv::OPS,
+    conv_transpose::OPS,
     dropout::OPS,
     expand::OPS,
     found::OPS,
@@ -105,9 +107,22 @@ static FAMILIES: &[&[OpDef]] = &[
     slice::OPS,
     split::OPS,
     group_norm::OPS,
+    identity::OPS,
     layer_norm::OPS,
     recurrent::OPS,
     reduce::OPS,
+    pad::OPS,
+    pool::OPS,
+    pow::OPS,
+    range::OPS,
+    recurrent::OPS,
+    reduce::OPS,
+    reshape::OPS,
+    resize::OPS,
+    rotary::OPS,
+    select::OPS,
+    shape::OPS,
+    slice::OPS,
     softmax::OPS,
     depth_space::OPS,
     one_hot::OPS,

@@ -16,6 +16,7 @@ extern crate std;
 pub mod activation;
 #[cfg(feature = "alloc")]
 mod aligned;
+pub mod attention;
 pub mod conv;
 mod cx;
 mod descriptor;
@@ -39,6 +40,7 @@ pub mod widen;
 pub use activation::Activation;
 #[cfg(feature = "alloc")]
 pub use aligned::AlignedBytes;
+pub use attention::*;
 pub use conv::*;
 pub use cx::{ALIGN, Access, Cx, Fault, Region, Role, RunState};
 pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, NO_SLOT, Operand, OperandView};

@@ -120,8 +120,12 @@ impl Call<'_> {
             clamp: clamp.unwrap_or((f32::NEG_INFINITY, f32::INFINITY)),
         };
         let mut copied = usize::MAX;
-        for unit in begin..end {
-            let (image_band, part) = (unit / plan.band_units, unit % plan.band_units);
+        let mut unit = begin;
+        while unit < end {
+            // All units of one band that belong to the part.
+            let (image_band, first) = (unit / plan.oc_blocks, unit % plan.oc_blocks);
+            let blocks = (plan.oc_blocks - first).min(end - unit);
+            unit += blocks;
             let (image_group, at) = (image_band / bands, image_band % bands);
             let band = Band::new(&plan, at / plan.bands_x, at % plan.bands_x);
             if plan.copied && copied != image_band {
@@ -129,8 +133,6 @@ impl Call<'_> {
                 band::copy_band::<LANE>(isa, &plan, &band, &self.x[input..], scratch);
                 copied = image_band;
             }
-            let first = part * plan.unit_blocks;
-            let blocks = plan.unit_blocks.min(plan.oc_blocks - first);
             // SAFETY: `check` found every operand as long as the plan's extents say; unit, band and blocks lie in them.
             unsafe { operands.unit::<LANE>(isa, &plan, &band, image_group, first, blocks, scratch.as_ptr()) };
             if clamp.is_none() {

@@ -9,6 +9,29 @@ pub fn pack_conv_weights(w: &[f32], oc: usize, ic_per_group: usize, taps: usize,
     pack(w, oc, ic_per_group, taps, groups, 16)
 }
 
+/// Joins groups of a grouped convolution until input and output channels of a group are multiples of 16, by zeros between
+/// them: the weights then fit [`pack_conv_weights`] with fewer groups. Out: weights and the number of groups; `None` where
+/// no such number exists, or where the lengths do not fit together. A value that is not finite then reaches the groups it is joined with.
+pub fn join_groups(w: &[f32], oc: usize, ic_per_group: usize, taps: usize, groups: usize) -> Option<(Vec<f32>, usize)> {
+    if groups == 0 || !oc.is_multiple_of(groups) || w.len() != oc.checked_mul(ic_per_group)?.checked_mul(taps)? {
+        return None;
+    }
+    let oc_per_group = oc / groups;
+    let whole = |joined: usize| {
+        groups.is_multiple_of(joined)
+            && (ic_per_group * joined).is_multiple_of(16)
+            && (oc_per_group * joined).is_multiple_of(16)
+    };
+    let joined = (1..=16).find(|&j| whole(j))?;
+    let mut wide = vec![0.0; w.len().checked_mul(joined)?];
+    let row = ic_per_group * taps;
+    for o in 0..oc {
+        let at = (o * joined + o / oc_per_group % joined) * row;
+        wide[at..at + row].copy_from_slice(&w[o * row..(o + 1) * row]);
+    }
+    Some((wide, groups / joined))
+}
+
 /// ONNX weights `[OC, IC, kh·kw]` as `[OC/16][IC][kh·kw][16 oc]`, for a first layer on plain input.
 /// `None` where the lengths do not fit together.
 pub fn pack_conv_first_weights(w: &[f32], oc: usize, ic: usize, taps: usize) -> Option<Vec<f32>> {

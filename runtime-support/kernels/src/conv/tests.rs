@@ -340,6 +340,21 @@ fn depthwise_equals_definition() {
 }
 
 #[test]
+fn joined_groups_equal_separate_ones() {
+    for [ic, oc, groups, joined] in [[32, 32, 8, 2], [16, 48, 4, 1], [96, 96, 3, 3], [24, 48, 3, 0]] {
+        let s = case([1, ic, oc, groups], [5, 6], [3, 3], [1, 1], [1, 1], [1, 1, 1, 1]);
+        let x = numbers(ic * 30, 1);
+        let w = numbers(oc * ic / groups * 9, 2);
+        let Some((wide, n)) = join_groups(&w, oc, ic / groups, 9, groups) else {
+            assert_eq!(joined, 0);
+            continue;
+        };
+        assert_eq!(n, joined);
+        assert_eq!(reference(&s, &x, &w, None), reference(&ConvShape { groups: n, ..s }, &x, &wide, None));
+    }
+}
+
+#[test]
 fn layouts_round_trip() {
     for [n, c, spatial] in [[1, 16, 16], [2, 19, 13], [1, 3, 50], [3, 40, 1], [1, 24, 35], [1, 1, 0]] {
         let x = numbers(n * c * spatial, 7);

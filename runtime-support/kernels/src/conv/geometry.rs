@@ -100,12 +100,22 @@ impl Plan {
     /// The cut for these extents. Zero extents give a plan without units.
     pub(crate) const fn new(given: ConvShape, lane: usize) -> Self {
         let mut s = given;
+        // A single column is a row: the same memory, and rows are what tiles cover.
+        if s.w == 1 && s.ow == 1 && s.kw == 1 && s.pl == 0 {
+            (s.w, s.ow, s.kw, s.sx, s.dx, s.pl) = (s.h, s.oh, s.kh, s.sy, s.dy, s.pt);
+            (s.h, s.oh, s.kh, s.sy, s.dy, s.pt) = (1, 1, 1, 1, 1, 0);
+        }
+        Self::cut(s, lane, true)
+    }
+
+    /// As [`Plan::new`], for extents as they are; `join` allows rows of single taps to become one.
+    pub(crate) const fn cut(mut s: ConvShape, lane: usize, join: bool) -> Self {
         let single_tap = s.kh == 1 && s.kw == 1;
         let unit_stride = s.sy == 1 && s.sx == 1;
         // Right and bottom padding show in the output's extents.
         let padded = s.pt > 0 || s.pl > 0 || reach(s.oh, s.sy, s.kh, s.dy) > s.h || reach(s.ow, s.sx, s.kw, s.dx) > s.w;
         let copied = padded || s.sx != 1;
-        if single_tap && unit_stride && !padded && s.oh == s.h && s.ow == s.w {
+        if join && single_tap && unit_stride && !padded && s.oh == s.h && s.ow == s.w {
             s.w *= s.h;
             s.ow = s.w;
             s.h = 1;

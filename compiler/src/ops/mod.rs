@@ -12,6 +12,7 @@ mod arg;
 mod batch_norm;
 mod concat;
 mod constant;
+mod dynamic_quantize;
 mod expand;
 mod gather;
 mod gather_nd;
@@ -20,6 +21,8 @@ mod half;
 mod identity;
 mod layer_norm;
 mod pad;
+mod quant;
+mod quantize_linear;
 mod range;
 mod reduce;
 mod reshape;
@@ -43,11 +46,13 @@ static FAMILIES: &[&[OpDef]] = &[
     arg::OPS,
     concat::OPS,
     constant::OPS,
+    dynamic_quantize::OPS,
     expand::OPS,
     gather::OPS,
     gather_nd::OPS,
     identity::OPS,
     pad::OPS,
+    quantize_linear::OPS,
     range::OPS,
     reshape::OPS,
     shape::OPS,

@@ -13,19 +13,37 @@ mod batch_norm;
 mod concat;
 mod constant;
 mod dynamic_quantize;
+pub(crate) mod conv;
+mod conv_transpose;
+mod binary;
+mod broadcast;
+mod cast;
+mod classify;
+mod clip;
+mod concat;
+mod constant;
+mod contrib_gelu;
+mod dropout;
 mod expand;
 mod gather;
 mod gather_nd;
 mod group_norm;
 mod half;
 mod identity;
+mod number;
 mod layer_norm;
 mod pad;
 mod quant;
 mod quantize_linear;
+pub(crate) mod pool;
 mod range;
 mod reduce;
+mod pow;
+mod recurrent;
+mod reduce;
 mod reshape;
+mod select;
+mod resize;
 mod shape;
 mod slice;
 mod softmax;
@@ -33,6 +51,9 @@ mod split;
 mod strided;
 mod top_k;
 mod transpose;
+pub(crate) mod window;
+mod unary;
+mod variadic;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
 
@@ -44,9 +65,19 @@ use std::sync::LazyLock;
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
     arg::OPS,
+    binary::OPS,
+    cast::OPS,
+    classify::OPS,
+    clip::OPS,
+    batch_norm::OPS,
     concat::OPS,
+    conv::OPS,
+    conv_transpose::OPS,
+    pool::OPS,
     constant::OPS,
     dynamic_quantize::OPS,
+    contrib_gelu::OPS,
+    dropout::OPS,
     expand::OPS,
     gather::OPS,
     gather_nd::OPS,
@@ -54,17 +85,29 @@ static FAMILIES: &[&[OpDef]] = &[
     pad::OPS,
     quantize_linear::OPS,
     range::OPS,
+    pow::OPS,
     reshape::OPS,
+    select::OPS,
+    resize::OPS,
     shape::OPS,
     slice::OPS,
     split::OPS,
     batch_norm::OPS,
     group_norm::OPS,
     layer_norm::OPS,
+    pad::OPS,
+    range::OPS,
+    recurrent::OPS,
     reduce::OPS,
+    reshape::OPS,
+    shape::OPS,
+    slice::OPS,
     softmax::OPS,
+    split::OPS,
     top_k::OPS,
     transpose::OPS,
+    unary::OPS,
+    variadic::OPS,
 ];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static OpDef>> =

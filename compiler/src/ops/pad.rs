@@ -2,13 +2,14 @@
 //!
 //! <https://onnx.ai/onnx/operators/onnx__Pad.html>
 
+use super::number::number_bytes;
 use super::strided::{StridedCopy, row_major};
 use super::view::{NodeView, Result, resolve_axes, wrong};
 use super::{InferCx, OpDef, tensor};
 use crate::error::{CompileError, Stage};
 use crate::ir::Dim;
 use crate::lower::LowerCx;
-use kiln_kernels::{Dtype, Operand, bf16, f16};
+use kiln_kernels::{Dtype, Operand};
 
 pub(super) static OPS: &[OpDef] = &[OpDef::new("", "Pad", &[1, 2, 11, 13, 18, 19, 21, 23, 24, 25], infer, lower)];
 
@@ -206,14 +207,8 @@ fn value(cx: &mut LowerCx<'_>) -> Result<Operand<Dim>> {
         };
     }
     let v = cx.float("value", 0.0)?;
-    let bytes = match dtype {
-        Dtype::F32 => v.to_le_bytes().to_vec(),
-        Dtype::F64 => f64::from(v).to_le_bytes().to_vec(),
-        Dtype::F16 => f16::from_f32(v).to_bits().to_le_bytes().to_vec(),
-        Dtype::Bf16 => bf16::from_f32(v).to_bits().to_le_bytes().to_vec(),
-        _ if v == 0.0 => vec![0; dtype.size_bytes()],
-        other => return Err(CompileError::new(Stage::Lower, format!("a border value for {other}"))),
-    };
+    let bytes = number_bytes(f64::from(v), dtype)
+        .ok_or_else(|| CompileError::new(Stage::Lower, format!("a border value for {dtype}")))?;
     Ok(cx.weights(bytes))
 }
 

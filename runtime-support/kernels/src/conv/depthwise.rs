@@ -7,10 +7,9 @@
 //!
 //! Invariant: lanes never mix, so pad lanes reach nothing. A unit is one output row of one channel block.
 
-use super::epilogue;
 use super::geometry::ConvShape;
 use crate::simd::{F32x16, LANES, Simd};
-use crate::{Activation, Fault, Isa, kernel, simd_fn};
+use crate::{Activation, Fault, Isa, activation, kernel, simd_fn};
 
 kernel! {
     /// Depthwise convolution. Units `part_begin..part_end` of [`depthwise_units`].
@@ -59,7 +58,7 @@ fn depthwise(
     if !enough {
         return Err(Fault::Descriptor);
     }
-    let clamp = epilogue::as_clamp(d.activation);
+    let clamp = d.activation.as_clamp();
     let call = Call {
         s,
         x: x.as_ptr(),
@@ -181,7 +180,7 @@ simd_fn! {
             }
             if let Some(f) = call.activation {
                 // SAFETY: the row just written.
-                unsafe { epilogue::apply_rows(S::ISA, f, y, 1, g.ow * 16, 0) };
+                unsafe { activation::apply_rows(S::ISA, f, y, 1, g.ow * 16, 0) };
             }
         }
     }

@@ -3,7 +3,7 @@
 mod lines;
 mod nd;
 
-pub use lines::{ReduceColumns, ReduceRows, reduce_columns_f32, reduce_rows_f32};
+pub use lines::*;
 pub use nd::*;
 
 use crate::param_enum;

@@ -30,6 +30,8 @@ mod gather_nd;
 mod group_norm;
 mod half;
 mod identity;
+mod int_conv;
+mod int_matmul;
 mod number;
 mod layer_norm;
 mod pad;
@@ -82,6 +84,8 @@ static FAMILIES: &[&[OpDef]] = &[
     gather::OPS,
     gather_nd::OPS,
     identity::OPS,
+    int_conv::OPS,
+    int_matmul::OPS,
     pad::OPS,
     quantize_linear::OPS,
     range::OPS,

@@ -23,6 +23,8 @@ mod clip;
 mod concat;
 mod constant;
 mod contrib_gelu;
+pub(crate) mod conv;
+mod conv_transpose;
 mod dropout;
 mod expand;
 mod gather;
@@ -34,18 +36,19 @@ mod int_conv;
 mod int_matmul;
 mod number;
 mod layer_norm;
+pub(crate) mod matmul;
+mod number;
 mod pad;
 mod quant;
 mod quantize_linear;
 pub(crate) mod pool;
-mod range;
-mod reduce;
 mod pow;
+mod range;
 mod recurrent;
 mod reduce;
 mod reshape;
-mod select;
 mod resize;
+mod select;
 mod shape;
 mod slice;
 mod softmax;
@@ -53,9 +56,9 @@ mod split;
 mod strided;
 mod top_k;
 mod transpose;
-pub(crate) mod window;
 mod unary;
 mod variadic;
+pub(crate) mod window;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
 
@@ -82,6 +85,7 @@ static FAMILIES: &[&[OpDef]] = &[
     dropout::OPS,
     expand::OPS,
     gather::OPS,
+    matmul::OPS,
     gather_nd::OPS,
     identity::OPS,
     int_conv::OPS,
@@ -96,18 +100,11 @@ static FAMILIES: &[&[OpDef]] = &[
     shape::OPS,
     slice::OPS,
     split::OPS,
-    batch_norm::OPS,
     group_norm::OPS,
     layer_norm::OPS,
-    pad::OPS,
-    range::OPS,
     recurrent::OPS,
     reduce::OPS,
-    reshape::OPS,
-    shape::OPS,
-    slice::OPS,
     softmax::OPS,
-    split::OPS,
     top_k::OPS,
     transpose::OPS,
     unary::OPS,

@@ -11,6 +11,11 @@ pub mod view;
 mod arg;
 mod attention;
 mod batch_norm;
+mod concat;
+mod constant;
+mod dynamic_quantize;
+pub(crate) mod conv;
+mod conv_transpose;
 mod binary;
 mod broadcast;
 mod cast;
@@ -33,6 +38,9 @@ mod group_norm;
 mod half;
 mod identity;
 mod index;
+mod int_conv;
+mod int_matmul;
+mod number;
 mod layer_norm;
 mod number;
 mod one_hot;
@@ -43,6 +51,8 @@ mod number;
 mod layer_norm;
 mod number;
 mod pad;
+mod quant;
+mod quantize_linear;
 pub(crate) mod pool;
 mod pow;
 mod range;
@@ -86,6 +96,7 @@ static FAMILIES: &[&[OpDef]] = &[
     clip::OPS,
     concat::OPS,
     constant::OPS,
+    dynamic_quantize::OPS,
     contrib_gelu::OPS,
     conv::OPS,
     conv_transpose::OPS,
@@ -97,7 +108,10 @@ static FAMILIES: &[&[OpDef]] = &[
     gather_nd::OPS,
     identity::OPS,
     layout::OPS,
+    int_conv::OPS,
+    int_matmul::OPS,
     pad::OPS,
+    quantize_linear::OPS,
     range::OPS,
     pow::OPS,
     reshape::OPS,

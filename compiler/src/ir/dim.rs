@@ -122,6 +122,11 @@ impl Dim {
 
     /// `ceil(self / d)` for positive `d`.
     pub fn ceil_div(&self, d: &Self) -> Self {
+        if let (Self::Const(a), Self::Const(b)) = (self, d)
+            && *b > 0
+        {
+            return Self::Const(a.div_euclid(*b) + i64::from(a.rem_euclid(*b) != 0));
+        }
         (self.clone() + d.clone() - Self::Const(1)).floor_div(d)
     }
 

@@ -8,17 +8,49 @@ mod def;
 pub(crate) mod testing;
 pub mod view;
 
+mod arg;
+mod batch_norm;
 mod concat;
 mod constant;
+pub(crate) mod conv;
+mod conv_transpose;
+mod binary;
+mod broadcast;
+mod cast;
+mod classify;
+mod clip;
+mod concat;
+mod constant;
+mod contrib_gelu;
+mod dropout;
 mod expand;
 mod gather;
+mod gather_nd;
+mod group_norm;
+mod half;
 mod identity;
+mod number;
+mod layer_norm;
+mod pad;
+pub(crate) mod pool;
+mod range;
+mod reduce;
+mod pow;
+mod recurrent;
+mod reduce;
 mod reshape;
+mod select;
+mod resize;
 mod shape;
 mod slice;
+mod softmax;
 mod split;
 mod strided;
+mod top_k;
 mod transpose;
+pub(crate) mod window;
+mod unary;
+mod variadic;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
 
@@ -29,16 +61,48 @@ use std::sync::LazyLock;
 
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
+    arg::OPS,
+    binary::OPS,
+    cast::OPS,
+    classify::OPS,
+    clip::OPS,
+    batch_norm::OPS,
     concat::OPS,
+    conv::OPS,
+    conv_transpose::OPS,
+    pool::OPS,
     constant::OPS,
+    contrib_gelu::OPS,
+    dropout::OPS,
     expand::OPS,
     gather::OPS,
+    gather_nd::OPS,
     identity::OPS,
+    pad::OPS,
+    range::OPS,
+    pow::OPS,
     reshape::OPS,
+    select::OPS,
+    resize::OPS,
     shape::OPS,
     slice::OPS,
     split::OPS,
+    batch_norm::OPS,
+    group_norm::OPS,
+    layer_norm::OPS,
+    pad::OPS,
+    range::OPS,
+    recurrent::OPS,
+    reduce::OPS,
+    reshape::OPS,
+    shape::OPS,
+    slice::OPS,
+    softmax::OPS,
+    split::OPS,
+    top_k::OPS,
     transpose::OPS,
+    unary::OPS,
+    variadic::OPS,
 ];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static OpDef>> =

@@ -4,9 +4,9 @@
 //! and the median over many runs in GFLOP/s, and the best as a share of the peak measured in the same run.
 use kiln_kernels::simd::F32x16;
 use kiln_kernels::{
-    Activation, AlignedBytes, ConvBlocked, ConvFirst, ConvShape, Cx, Isa, Operand, Region, RunState, conv_blocked_f32,
-    conv_blocked_scratch_bytes, conv_blocked_units, conv_first_f32, conv_first_scratch_bytes, conv_first_units,
-    simd_fn,
+    Activation, AlignedBytes, ConvBlocked, ConvFirst, ConvShape, Cx, Depthwise, Isa, Operand, Region, RunState,
+    conv_blocked_f32, conv_blocked_scratch_bytes, conv_blocked_units, conv_first_f32, conv_first_scratch_bytes,
+    conv_first_units, depthwise_f32, depthwise_units, simd_fn,
 };
 use std::time::Instant;
 
@@ -44,6 +44,7 @@ fn measure_peak(isa: Isa) -> f64 {
 enum Kind {
     Blocked,
     First,
+    Depthwise,
 }
 
 /// `[ic, oc]`, input extent, kernel, stride; same padding; 2-D and square.
@@ -71,8 +72,12 @@ fn square(ic: usize, oc: usize, x: usize, k: usize, stride: usize) -> ConvShape 
     }
 }
 
+fn depthwise(c: usize, x: usize, k: usize, stride: usize) -> ConvShape {
+    ConvShape { groups: c, ..square(c, c, x, k, stride) }
+}
+
 fn layers() -> Vec<(Kind, &'static str, ConvShape)> {
-    use Kind::{Blocked, First};
+    use Kind::{Blocked, Depthwise, First};
     vec![
         (Blocked, "3x3 64-64 @56", square(64, 64, 56, 3, 1)),
         (Blocked, "3x3 128-128 @28", square(128, 128, 28, 3, 1)),
@@ -110,6 +115,15 @@ fn layers() -> Vec<(Kind, &'static str, ConvShape)> {
         (First, "7x7 3-64 @224 s2", square(3, 64, 224, 7, 2)),
         (First, "3x3 3-16 @640 s2", square(3, 16, 640, 3, 2)),
         (First, "3x3 3-64 @224", square(3, 64, 224, 3, 1)),
+        (Depthwise, "dw3 32 @112", depthwise(32, 112, 3, 1)),
+        (Depthwise, "dw3 96 @112 s2", depthwise(96, 112, 3, 2)),
+        (Depthwise, "dw3 144 @56", depthwise(144, 56, 3, 1)),
+        (Depthwise, "dw3 192 @28", depthwise(192, 28, 3, 1)),
+        (Depthwise, "dw3 576 @14", depthwise(576, 14, 3, 1)),
+        (Depthwise, "dw3 960 @7", depthwise(960, 7, 3, 1)),
+        (Depthwise, "dw5 240 @28", depthwise(240, 28, 5, 1)),
+        (Depthwise, "dw5 672 @14 s2", depthwise(672, 14, 5, 2)),
+        (Depthwise, "dw7 96 @56", depthwise(96, 56, 7, 1)),
     ]
 }
 
@@ -126,10 +140,11 @@ fn bench(isa: Isa, kind: Kind, s: &ConvShape, rounds: usize) -> Vec<f64> {
     let up = |c: usize| c.next_multiple_of(16);
     let (lanes, scratch_bytes, units) = match kind {
         Kind::Blocked => (up(s.ic), conv_blocked_scratch_bytes(*s), conv_blocked_units(*s)),
+        Kind::Depthwise => (up(s.ic), 0, depthwise_units(s.n, s.ic, s.oh)),
         Kind::First => (s.ic, conv_first_scratch_bytes(*s), conv_first_units(*s)),
     };
     let x = noise(s.n * lanes * s.h * s.w * 4);
-    let weights = noise(up(s.oc) * lanes * s.kh * s.kw * 4);
+    let weights = noise(up(s.oc) * lanes.div_ceil(s.groups) * s.kh * s.kw * 4);
     let bias = noise(up(s.oc) * 4);
     let mut out = noise(s.n * up(s.oc) * s.oh * s.ow * 4);
     let mut scratch = noise(scratch_bytes);
@@ -200,12 +215,37 @@ fn bench(isa: Isa, kind: Kind, s: &ConvShape, rounds: usize) -> Vec<f64> {
         part_end,
         activation,
     };
+    let depthwise = Depthwise {
+        x,
+        weights,
+        bias,
+        y,
+        residual,
+        n,
+        c: ic,
+        h,
+        w,
+        oh,
+        ow,
+        kh,
+        kw,
+        sy,
+        sx,
+        dy,
+        dx,
+        pt,
+        pl,
+        part_begin,
+        part_end,
+        activation,
+    };
     let mut times: Vec<f64> = (0..rounds)
         .map(|_| {
             let start = Instant::now();
             match kind {
                 Kind::Blocked => conv_blocked_f32(&cx, &blocked),
                 Kind::First => conv_first_f32(&cx, &first),
+                Kind::Depthwise => depthwise_f32(&cx, &depthwise),
             }
             start.elapsed().as_nanos() as f64
         })

@@ -20,12 +20,20 @@ pub mod conv;
 mod cx;
 mod descriptor;
 pub mod dtype;
+pub mod elementwise;
 pub mod gemm;
 pub mod half;
 pub mod isa;
 pub mod movement;
+pub mod resize;
+pub mod norm;
+pub mod pool;
+pub mod recurrent;
+pub mod reduce;
+pub mod search;
 pub mod simd;
 pub mod small_float;
+pub mod widen;
 
 pub use activation::Activation;
 #[cfg(feature = "alloc")]
@@ -36,8 +44,20 @@ pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandVi
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;
-pub use gemm::{BLayout, Gemm, MatMul, gemm_f32, matmul_f64, matmul_i32, matmul_i64, matmul_u32, matmul_u64};
+pub use elementwise::*;
+pub use gemm::{BLayout, Gemm, GemmInt8, MatMul};
+pub use gemm::{
+    gemm_f32, gemm_i8_f32, gemm_i8_i8, gemm_i8_i32, gemm_i8_u8, gemm_u8_f32, gemm_u8_i8, gemm_u8_i32, gemm_u8_u8,
+};
+pub use gemm::{matmul_f64, matmul_i32, matmul_i64, matmul_u32, matmul_u64};
 pub use half::{bf16, f16};
 pub use isa::Isa;
 pub use movement::*;
+pub use resize::*;
+pub use norm::*;
+pub use pool::*;
+pub use recurrent::*;
+pub use reduce::*;
+pub use search::*;
 pub use small_float::{PowerRounding, SmallFloat};
+pub use widen::*;

@@ -45,7 +45,7 @@ fn copy<const LANE: usize>(plan: &Plan, band: &Band, x: &[f32], scratch: &mut [f
 
 /// `to[i] = from[first + i·stride − pad]`, zero outside; elements are of `LANE` floats.
 #[inline(always)]
-fn copy_phase<const LANE: usize>(from: &[f32], to: &mut [f32], first: usize, pad: usize, stride: usize) {
+pub(super) fn copy_phase<const LANE: usize>(from: &[f32], to: &mut [f32], first: usize, pad: usize, stride: usize) {
     let (from, _) = from.as_chunks::<LANE>();
     let (to, _) = to.as_chunks_mut::<LANE>();
     // The first element inside the image, and the first after it.

@@ -9,10 +9,10 @@
 //!
 //! Invariant: units write disjoint elements of `y`, and each call writes its scratch before it reads it.
 
+use super::band;
 use super::geometry::{ConvShape, Plan};
 use super::tile::{TileArgs, Tiling};
-use super::{band, epilogue};
-use crate::{Activation, Fault, Isa, kernel};
+use crate::{Activation, Fault, Isa, activation, kernel};
 
 kernel! {
     /// Convolution of blocked input. Units `part_begin..part_end` of [`conv_blocked_units`](super::conv_blocked_units).
@@ -110,7 +110,7 @@ impl Call<'_> {
         self.check(shape, &plan)?;
         let scratch: &mut [f32] = self.scratch.unwrap_or_default();
         let bands = plan.bands_y * plan.bands_x;
-        let clamp = epilogue::as_clamp(self.activation);
+        let clamp = self.activation.as_clamp();
         let operands = Operands {
             x: self.x,
             weights: self.weights,
@@ -278,7 +278,7 @@ impl Operands<'_> {
             let out = (image_group * plan.oc_blocks + block) * s.oh * s.ow + band.row * s.ow + band.col;
             // SAFETY: the caller's promise.
             unsafe {
-                epilogue::apply_rows(isa, activation, self.y.add(out * 16), band.rows, band.cols * 16, s.ow * 16);
+                activation::apply_rows(isa, activation, self.y.add(out * 16), band.rows, band.cols * 16, s.ow * 16);
             }
         }
     }

@@ -7,10 +7,9 @@
 //!
 //! Invariant: lanes never mix, so pad lanes reach nothing. A unit is one output row of one channel block.
 
-use super::epilogue;
 use super::geometry::ConvShape;
 use crate::simd::{F32x16, LANES, Simd};
-use crate::{Activation, Fault, Isa, kernel, simd_fn};
+use crate::{Activation, Fault, Isa, activation, kernel, simd_fn};
 
 kernel! {
     /// Depthwise convolution. Units `part_begin..part_end` of [`depthwise_units`].
@@ -59,7 +58,7 @@ fn depthwise(
     if !enough {
         return Err(Fault::Descriptor);
     }
-    let clamp = epilogue::as_clamp(d.activation);
+    let clamp = d.activation.as_clamp();
     let call = Call {
         s,
         x: x.as_ptr(),
@@ -181,7 +180,7 @@ simd_fn! {
             }
             if let Some(f) = call.activation {
                 // SAFETY: the row just written.
-                unsafe { epilogue::apply_rows(S::ISA, f, y, 1, g.ow * 16, 0) };
+                unsafe { activation::apply_rows(S::ISA, f, y, 1, g.ow * 16, 0) };
             }
         }
     }
@@ -210,11 +209,20 @@ unsafe fn tile<S: Simd, const K: usize, const STRIDE: usize, const Q: usize, con
                 for kx in 0..K {
                     weights[kx] = s.load(w.add(kx * 16));
                 }
-                for i in 0..(Q - 1) * STRIDE + K {
-                    let v = column::<S, BORDER>(s, row, at.col.wrapping_add(i), g.w);
+                if STRIDE == 1 {
+                    // Each column is loaded once, for all taps that meet it.
+                    for i in 0..Q + K - 1 {
+                        let v = column::<S, BORDER>(s, row, at.col.wrapping_add(i), g.w);
+                        for kx in 0..K {
+                            if i >= kx && i - kx < Q {
+                                acc[i - kx] = v.fma(weights[kx], acc[i - kx]);
+                            }
+                        }
+                    }
+                } else {
                     for kx in 0..K {
-                        if i >= kx && (i - kx) % STRIDE == 0 && (i - kx) / STRIDE < Q {
-                            let q = (i - kx) / STRIDE;
+                        for q in 0..Q {
+                            let v = column::<S, BORDER>(s, row, at.col.wrapping_add(q * STRIDE + kx), g.w);
                             acc[q] = v.fma(weights[kx], acc[q]);
                         }
                     }

@@ -87,7 +87,7 @@ pub(crate) struct Plan {
     pub(crate) pitch: usize,
 }
 
-const fn at_least_1(x: usize) -> usize {
+pub(super) const fn at_least_1(x: usize) -> usize {
     if x == 0 { 1 } else { x }
 }
 

@@ -2,14 +2,17 @@
 mod band;
 mod blocked;
 mod depthwise;
-mod epilogue;
+
 mod geometry;
 mod layout;
 #[cfg(feature = "alloc")]
 mod pack;
+mod plain;
 mod reference;
+mod rows;
+mod sweep;
 #[cfg(all(test, feature = "alloc"))]
-mod tests;
+pub(crate) mod tests;
 mod tile;
 
 pub use blocked::*;
@@ -20,4 +23,5 @@ pub use geometry::{
 pub use layout::*;
 #[cfg(feature = "alloc")]
 pub use pack::*;
+pub use plain::*;
 pub use reference::*;

@@ -371,3 +371,203 @@ fn layouts_round_trip() {
         }
     }
 }
+
+/// `[n, ic, oc, groups]` and the window's extents, for either direction.
+type PlainCase = ([usize; 4], WindowShape);
+
+/// `x`, kernel, strides, dilations, pads at begin and end; the output's extents follow.
+fn plain_case(
+    channels: [usize; 4],
+    x: [usize; 3],
+    kernel: [usize; 3],
+    strides: [usize; 3],
+    dilations: [usize; 3],
+    pads: [usize; 3],
+    end: [usize; 3],
+) -> PlainCase {
+    let y = core::array::from_fn(|a| out(x[a], kernel[a], strides[a], dilations[a], pads[a] + end[a]));
+    (channels, WindowShape { x, y, kernel, strides, dilations, pads })
+}
+
+fn plain_cases() -> Vec<PlainCase> {
+    let one = [1; 3];
+    vec![
+        plain_case([1, 3, 5, 1], [1, 9, 11], [1, 3, 3], one, one, [0, 1, 1], [0, 1, 1]),
+        plain_case([2, 6, 9, 3], [1, 7, 30], [1, 3, 2], [1, 2, 3], one, [0, 1, 0], [0, 0, 2]),
+        plain_case([1, 4, 4, 1], [5, 6, 7], [2, 3, 3], [2, 1, 2], [1, 2, 1], [1, 2, 1], [0, 1, 1]),
+        plain_case([1, 8, 8, 8], [1, 12, 70], [1, 3, 5], one, [1, 1, 2], [0, 1, 4], [0, 1, 4]),
+        plain_case([1, 2, 6, 2], [1, 1, 300], [1, 1, 10], [1, 1, 5], one, [0, 0, 3], [0, 0, 4]),
+        plain_case([1, 700, 5, 1], [1, 1, 400], [1, 1, 3], one, one, [0, 0, 1], [0, 0, 1]),
+        plain_case([1, 5, 4, 1], [3, 3, 3], [3, 3, 3], [3, 3, 3], one, [2, 1, 0], [1, 2, 0]),
+        plain_case([1, 3, 3, 1], [1, 4, 4], [1, 1, 1], [1, 3, 2], one, [0, 0, 0], [0, 0, 0]),
+    ]
+}
+
+/// The definition of the transpose: every input element times every weight, added where it lands.
+fn transpose_ref(s: &WindowShape, [n, ic, oc, groups]: [usize; 4], x: &[f32], w: &[f32], bias: &[f32]) -> Vec<f32> {
+    let (icg, ocg) = (ic / groups, oc / groups);
+    let volume = |d: [usize; 3]| d.iter().product::<usize>();
+    let split = |at: usize, d: [usize; 3]| [at / (d[1] * d[2]), at / d[2] % d[1], at % d[2]];
+    let (xv, yv, kv) = (volume(s.x), volume(s.y), volume(s.kernel));
+    let mut y: Vec<f32> = (0..n * oc * yv).map(|i| bias[i / yv % oc]).collect();
+    for image in 0..n {
+        for c in 0..ic {
+            for o in 0..ocg {
+                for (i, k) in (0..xv).flat_map(|i| (0..kv).map(move |k| (i, k))) {
+                    let (at, tap) = (split(i, s.x), split(k, s.kernel));
+                    let to: [isize; 3] = core::array::from_fn(|a| {
+                        (at[a] * s.strides[a] + tap[a] * s.dilations[a]) as isize - s.pads[a] as isize
+                    });
+                    if (0..3).all(|a| (0..s.y[a] as isize).contains(&to[a])) {
+                        let to = (to[0] as usize * s.y[1] + to[1] as usize) * s.y[2] + to[2] as usize;
+                        let channel = c / icg * ocg + o;
+                        y[(image * oc + channel) * yv + to] += x[(image * ic + c) * xv + i] * w[(c * ocg + o) * kv + k];
+                    }
+                }
+            }
+        }
+    }
+    y
+}
+
+fn transpose_cases() -> Vec<PlainCase> {
+    let one = [1; 3];
+    // `y` by the ONNX formula, with this output padding.
+    let case = |channels,
+                x: [usize; 3],
+                kernel: [usize; 3],
+                strides: [usize; 3],
+                dilations: [usize; 3],
+                pads: [usize; 3],
+                end: [usize; 3],
+                more: [usize; 3]| {
+        let y = core::array::from_fn(|a| {
+            strides[a] * (x[a] - 1) + more[a] + (kernel[a] - 1) * dilations[a] + 1 - pads[a] - end[a]
+        });
+        (channels, WindowShape { x, y, kernel, strides, dilations, pads })
+    };
+    vec![
+        case([1, 3, 5, 1], [1, 5, 6], [1, 2, 2], [1, 2, 2], one, [0; 3], [0; 3], [0; 3]),
+        case([2, 4, 6, 2], [1, 7, 9], [1, 4, 4], [1, 2, 2], one, [0, 1, 1], [0, 1, 1], [0; 3]),
+        case([1, 5, 4, 1], [1, 6, 20], [1, 3, 3], [1, 2, 3], one, [0, 1, 1], [0, 1, 0], [0, 1, 2]),
+        case([1, 4, 4, 4], [1, 4, 5], [1, 3, 3], [1, 2, 2], [1, 2, 3], [0, 1, 2], [0, 0, 1], [0, 1, 0]),
+        case([1, 2, 3, 1], [3, 4, 5], [2, 3, 3], [2, 1, 2], [2, 1, 1], [1, 1, 1], [0, 1, 0], [1, 0, 1]),
+        case([1, 3, 3, 1], [1, 1, 30], [1, 1, 16], [1, 1, 8], one, [0, 0, 4], [0, 0, 4], [0; 3]),
+        case([1, 2, 2, 1], [1, 3, 4], [1, 1, 1], [1, 3, 2], one, [0; 3], [0; 3], [0, 2, 1]),
+        case([1, 3, 2, 1], [1, 9, 80], [1, 3, 3], one, one, [0, 1, 1], [0, 1, 1], [0; 3]),
+        case([1, 1, 2, 1], [1, 3, 3], [1, 2, 2], [1, 2, 2], [1, 2, 2], [0; 3], [0; 3], [0; 3]),
+    ]
+}
+
+fn check_plain([n, ic, oc, groups]: [usize; 4], s: &WindowShape, transposed: bool) {
+    let volume = |d: [usize; 3]| d.iter().product::<usize>();
+    let x = numbers(n * ic * volume(s.x), 1);
+    let w = numbers(ic / groups * oc * volume(s.kernel), 2);
+    let bias = numbers(oc, 3);
+    let res = numbers(n * oc * volume(s.y), 4);
+    let mut expected = vec![0.0; res.len()];
+    if transposed {
+        expected = transpose_ref(s, [n, ic, oc, groups], &x, &w, &bias);
+    } else {
+        conv_ref(s, [n, ic, oc, groups], &x, &w, Some(&bias), &mut expected);
+    }
+    for (e, r) in expected.iter_mut().zip(&res) {
+        *e += r;
+    }
+    let (units, scratch_bytes) = if transposed {
+        (conv_transpose_units(n, ic, groups, s), conv_transpose_scratch_bytes(ic, groups, s))
+    } else {
+        (conv_plain_units(n, ic, groups, s), conv_plain_scratch_bytes(ic, groups, s))
+    };
+    let WindowShape { x: x_dims, y: y_dims, kernel, strides, dilations, pads } = *s;
+    macro_rules! call {
+        ($desc:ident $f:ident $cx:ident $r:ident $y:ident $scratch:ident $part:ident $activation:expr) => {
+            $f(
+                $cx,
+                &$desc {
+                    x: $r[0],
+                    weights: $r[1],
+                    bias: Some($r[2]),
+                    y: $y,
+                    residual: Some($y),
+                    scratch: $scratch,
+                    n,
+                    ic,
+                    oc,
+                    groups,
+                    part_begin: $part[0],
+                    part_end: $part[1],
+                    x_dims,
+                    y_dims,
+                    kernel,
+                    strides,
+                    dilations,
+                    pads,
+                    activation: $activation,
+                },
+            )
+        };
+    }
+    for isa in Isa::supported() {
+        for cuts in [vec![0, units], vec![0, units / 3, units - units / 4, units]] {
+            for relu in [false, true] {
+                let activation = if relu { Activation::Relu } else { Activation::None };
+                let y = run(isa, &[&x, &w, &bias], &res, scratch_bytes, |cx, r, y, scratch| {
+                    for part in cuts.windows(2) {
+                        if transposed {
+                            call!(ConvTranspose conv_transpose_f32 cx r y scratch part activation);
+                        } else {
+                            call!(ConvPlain conv_plain_f32 cx r y scratch part activation);
+                        }
+                    }
+                })
+                .unwrap_or_else(|f| panic!("{isa:?} {s:?}: {f:?}"));
+                let expected: Vec<f32> = expected.iter().map(|&v| if relu { v.max(0.0) } else { v }).collect();
+                assert_eq!(y, expected, "{isa:?} {cuts:?} {transposed} {s:?}");
+            }
+        }
+    }
+    // The same numbers as f64, by rows.
+    let wide = |x: &[f32]| -> AlignedBytes {
+        let raw: Vec<u8> = x.iter().flat_map(|&v| f64::from(v).to_le_bytes()).collect();
+        AlignedBytes::copy_of(&raw).expect("memory")
+    };
+    let (x, w, bias, mut y) = (wide(&x), wide(&w), wide(&bias), wide(&res));
+    let r = [&x, &w, &bias].map(|b| b.as_slice().len());
+    let y_bytes = y.as_slice().len();
+    let state = RunState::new();
+    let regions = [
+        Region::read(x.as_slice()),
+        Region::read(w.as_slice()),
+        Region::read(bias.as_slice()),
+        Region::write(y.as_mut_slice()),
+    ];
+    let cx = &Cx::new(&regions, Isa::Scalar, &state, &[]);
+    let r: Vec<_> = r.iter().enumerate().map(|(i, &n)| Operand::at(i as u32, 0, n)).collect();
+    let (out, scratch) = (Operand::at(3, 0, y_bytes), None);
+    for part in [0, units / 3, units].windows(2) {
+        if transposed {
+            call!(ConvTranspose conv_transpose_f64 cx r out scratch part Activation::None);
+        } else {
+            call!(ConvPlain conv_plain_f64 cx r out scratch part Activation::None);
+        }
+    }
+    assert_eq!(state.fault(), None);
+    let got: Vec<f32> =
+        y.as_slice().chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("8 bytes")) as f32).collect();
+    assert_eq!(got, expected, "f64 {transposed} {s:?}");
+}
+
+#[test]
+fn plain_equals_definition() {
+    for (channels, window) in plain_cases() {
+        check_plain(channels, &window, false);
+    }
+}
+
+#[test]
+fn transpose_equals_definition() {
+    for (channels, window) in transpose_cases() {
+        check_plain(channels, &window, true);
+    }
+}

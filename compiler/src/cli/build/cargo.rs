@@ -51,8 +51,11 @@ pub(super) fn build(texts: &[&Text], builder: &Builder<'_>) -> Result<BTreeMap<S
     let target = folder.join("target");
     // Everything a generated crate needs is at hand when kiln is; only a release may have to be fetched.
     let mut run = cargo(&workspace, &target, texts, builder, builder.kiln.lock_file().is_some())?;
-    if run.executables.is_empty() && run.errors.is_empty() && builder.kiln.lock_file().is_some() {
+    if !run.began && run.errors.is_empty() && builder.kiln.lock_file().is_some() {
         run = cargo(&workspace, &target, texts, builder, false)?;
+    }
+    if run.executables.is_empty() && run.errors.is_empty() && !run.began {
+        return Err(format!("cargo built nothing: {}", run.output));
     }
     let mut outcomes = BTreeMap::new();
     for text in texts {
@@ -81,6 +84,8 @@ struct Run {
     executables: BTreeMap<String, PathBuf>,
     errors: BTreeMap<String, Vec<RustcError>>,
     output: String,
+    /// Whether cargo got as far as compiling something.
+    began: bool,
 }
 
 fn cargo(
@@ -134,6 +139,7 @@ fn cargo(
 /// One line of cargo's report.
 fn take_message(line: &str, names: &BTreeSet<&str>, run: &mut Run) {
     let Ok(json) = serde_json::from_str::<serde_json::Value>(line) else { return };
+    run.began |= json["reason"].as_str() == Some("compiler-artifact");
     let Some(name) = json["target"]["name"].as_str().filter(|n| names.contains(n)) else { return };
     if let Some(executable) = json["executable"].as_str() {
         run.executables.insert(name.to_owned(), executable.into());

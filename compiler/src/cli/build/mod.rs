@@ -10,7 +10,7 @@ mod krate;
 mod tasks;
 
 pub(super) use kiln::Kiln;
-pub(super) use tasks::{Task, TaskOutcome, run_all};
+pub(super) use tasks::{Task, run_all};
 
 use super::term::Progress;
 use crate::artifact::Artifact;

@@ -10,10 +10,6 @@ pub mod view;
 
 mod arg;
 mod batch_norm;
-mod concat;
-mod constant;
-pub(crate) mod conv;
-mod conv_transpose;
 mod binary;
 mod broadcast;
 mod cast;
@@ -22,6 +18,8 @@ mod clip;
 mod concat;
 mod constant;
 mod contrib_gelu;
+pub(crate) mod conv;
+mod conv_transpose;
 mod dropout;
 mod expand;
 mod gather;
@@ -29,18 +27,18 @@ mod gather_nd;
 mod group_norm;
 mod half;
 mod identity;
-mod number;
 mod layer_norm;
+pub(crate) mod matmul;
+mod number;
 mod pad;
 pub(crate) mod pool;
-mod range;
-mod reduce;
 mod pow;
+mod range;
 mod recurrent;
 mod reduce;
 mod reshape;
-mod select;
 mod resize;
+mod select;
 mod shape;
 mod slice;
 mod softmax;
@@ -48,9 +46,9 @@ mod split;
 mod strided;
 mod top_k;
 mod transpose;
-pub(crate) mod window;
 mod unary;
 mod variadic;
+pub(crate) mod window;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
 
@@ -76,6 +74,7 @@ static FAMILIES: &[&[OpDef]] = &[
     dropout::OPS,
     expand::OPS,
     gather::OPS,
+    matmul::OPS,
     gather_nd::OPS,
     identity::OPS,
     pad::OPS,
@@ -87,18 +86,11 @@ static FAMILIES: &[&[OpDef]] = &[
     shape::OPS,
     slice::OPS,
     split::OPS,
-    batch_norm::OPS,
     group_norm::OPS,
     layer_norm::OPS,
-    pad::OPS,
-    range::OPS,
     recurrent::OPS,
     reduce::OPS,
-    reshape::OPS,
-    shape::OPS,
-    slice::OPS,
     softmax::OPS,
-    split::OPS,
     top_k::OPS,
     transpose::OPS,
     unary::OPS,

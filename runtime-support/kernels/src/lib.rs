@@ -25,11 +25,11 @@ pub mod gemm;
 pub mod half;
 pub mod isa;
 pub mod movement;
-pub mod resize;
 pub mod norm;
 pub mod pool;
 pub mod recurrent;
 pub mod reduce;
+pub mod resize;
 pub mod search;
 pub mod simd;
 pub mod small_float;
@@ -45,7 +45,7 @@ pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandVi
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;
 pub use elementwise::*;
-pub use gemm::{BLayout, Gemm, GemmInt8, MatMul};
+pub use gemm::{BLayout, Gemm, GemmInt8, MatMul, ScaleAdd};
 pub use gemm::{
     gemm_f32, gemm_i8_f32, gemm_i8_i8, gemm_i8_i32, gemm_i8_u8, gemm_u8_f32, gemm_u8_i8, gemm_u8_i32, gemm_u8_u8,
 };
@@ -53,11 +53,11 @@ pub use gemm::{matmul_f64, matmul_i32, matmul_i64, matmul_u32, matmul_u64};
 pub use half::{bf16, f16};
 pub use isa::Isa;
 pub use movement::*;
-pub use resize::*;
 pub use norm::*;
 pub use pool::*;
 pub use recurrent::*;
 pub use reduce::*;
+pub use resize::*;
 pub use search::*;
 pub use small_float::{PowerRounding, SmallFloat};
 pub use widen::*;

@@ -14,7 +14,14 @@ fn main() {
     let set = case.data_sets(&decoded.model).expect("data").remove(0);
     let start = Instant::now();
     let program = compile(&decoded, &Options { import: set.import_options(), ..Options::default() }).expect("compiles");
-    eprintln!("compiled in {:?}, {} steps, arena {} (bound {}), weights {}", start.elapsed(), program.steps.len(), program.arena.bytes, program.arena.lower_bound_bytes, program.weight_bytes);
+    eprintln!(
+        "compiled in {:?}, {} steps, arena {} (bound {}), weights {}",
+        start.elapsed(),
+        program.steps.len(),
+        program.arena.bytes,
+        program.arena.lower_bound_bytes,
+        program.weight_bytes
+    );
     let mut arena = AlignedBytes::zeroed(program.arena.bytes as usize).expect("memory");
     let weights = AlignedBytes::copy_of(&program.weights_blob()).expect("memory");
     let inputs: Vec<_> = set.inputs.iter().map(|t| AlignedBytes::copy_of(t.data()).expect("memory")).collect();
@@ -39,7 +46,12 @@ fn main() {
         v[v.len() / 2]
     };
     let best = *totals.iter().min().expect("iterations");
-    println!("total: median {} us, best {} us, {:.1} GFLOP/s", median(&mut totals) / 1000, best / 1000, program.flops as f64 / best as f64);
+    println!(
+        "total: median {} us, best {} us, {:.1} GFLOP/s",
+        median(&mut totals) / 1000,
+        best / 1000,
+        program.flops as f64 / best as f64
+    );
     let mut by_kernel: BTreeMap<&str, (u64, usize)> = BTreeMap::new();
     let mut rows = Vec::new();
     for (step, t) in program.steps.iter().zip(&mut times) {

@@ -11,64 +11,52 @@ pub mod view;
 mod arg;
 mod attention;
 mod batch_norm;
-mod concat;
-mod constant;
-mod dynamic_quantize;
-pub(crate) mod conv;
-mod conv_transpose;
 mod binary;
 mod broadcast;
+mod cache;
 mod cast;
 mod classify;
 mod clip;
 mod concat;
-mod concat;
-mod constant;
 mod constant;
 mod contrib_gelu;
 pub(crate) mod conv;
 mod conv_transpose;
 mod depth_space;
 mod dropout;
+mod dynamic_quantize;
 mod expand;
 mod found;
 mod gather;
 mod gather_nd;
+mod grid_sample;
 mod group_norm;
 mod half;
 mod identity;
 mod index;
 mod int_conv;
 mod int_matmul;
-mod number;
-mod layer_norm;
-pub(crate) mod matmul;
-mod number;
-mod one_hot;
-mod number;
-mod one_hot;
 mod layer_norm;
 pub(crate) mod layout;
 pub(crate) mod matmul;
 mod number;
-mod layer_norm;
-mod number;
+mod one_hot;
 mod pad;
-mod quant;
-mod quantize_linear;
 pub(crate) mod pool;
 mod pow;
+mod quant;
+mod quantize_linear;
 mod range;
 mod recurrent;
 mod reduce;
-mod reduce;
 mod reshape;
 mod resize;
+mod roi;
+mod rotary;
+mod run_time;
 mod scatter;
 mod select;
 mod sequence_axis;
-mod rotary;
-mod select;
 mod shape;
 mod slice;
 mod softmax;
@@ -78,6 +66,7 @@ mod top_k;
 mod transpose;
 mod triangle;
 mod unary;
+mod unpool;
 mod variadic;
 pub(crate) mod window;
 
@@ -94,6 +83,7 @@ static FAMILIES: &[&[OpDef]] = &[
     attention::OPS,
     batch_norm::OPS,
     binary::OPS,
+    cache::OPS,
     cast::OPS,
     classify::OPS,
     clip::OPS,
@@ -103,57 +93,32 @@ static FAMILIES: &[&[OpDef]] = &[
     conv::OPS,
     conv_transpose::OPS,
     depth_space::OPS,
-    dynamic_quantize::OPS,
-    contrib_gelu::OPS,
-    conv::OPS,
-    conv_transpose::OPS,
     dropout::OPS,
+    dynamic_quantize::OPS,
     expand::OPS,
     found::OPS,
     gather::OPS,
     gather_nd::OPS,
-    identity::OPS,
-    layout::OPS,
-    int_conv::OPS,
-    int_matmul::OPS,
-    pad::OPS,
-    quantize_linear::OPS,
-    range::OPS,
-    pow::OPS,
-    reshape::OPS,
-    select::OPS,
-    resize::OPS,
-    shape::OPS,
-    slice::OPS,
-    split::OPS,
+    grid_sample::OPS,
     group_norm::OPS,
     identity::OPS,
+    int_conv::OPS,
+    int_matmul::OPS,
     layer_norm::OPS,
+    layout::OPS,
     matmul::OPS,
     one_hot::OPS,
     pad::OPS,
     pool::OPS,
     pow::OPS,
+    quantize_linear::OPS,
     range::OPS,
     recurrent::OPS,
     reduce::OPS,
     reshape::OPS,
     resize::OPS,
-    pad::OPS,
-    pool::OPS,
-    pow::OPS,
-    range::OPS,
-    recurrent::OPS,
-    reduce::OPS,
-    reshape::OPS,
-    resize::OPS,
+    roi::OPS,
     rotary::OPS,
-    select::OPS,
-    shape::OPS,
-    slice::OPS,
-    softmax::OPS,
-    depth_space::OPS,
-    one_hot::OPS,
     scatter::OPS,
     select::OPS,
     sequence_axis::OPS,
@@ -165,6 +130,7 @@ static FAMILIES: &[&[OpDef]] = &[
     transpose::OPS,
     triangle::OPS,
     unary::OPS,
+    unpool::OPS,
     variadic::OPS,
 ];
 

@@ -46,6 +46,7 @@ pub(crate) mod pool;
 mod pow;
 mod quant;
 mod quantize_linear;
+mod random;
 mod range;
 mod recurrent;
 mod reduce;
@@ -112,6 +113,7 @@ static FAMILIES: &[&[OpDef]] = &[
     pool::OPS,
     pow::OPS,
     quantize_linear::OPS,
+    random::OPS,
     range::OPS,
     recurrent::OPS,
     reduce::OPS,

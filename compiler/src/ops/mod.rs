@@ -59,7 +59,7 @@ mod softmax;
 mod split;
 mod strided;
 mod top_k;
-mod transpose;
+pub(crate) mod transpose;
 mod triangle;
 mod unary;
 mod variadic;

@@ -6,7 +6,7 @@
 
 use super::blocks::{BLOCK, Wide, load, store};
 use super::{scalar_math, unary_lanes};
-use crate::{Elem, Fault, Isa, bf16, f16, kernel, param_enum};
+use crate::{Elem, Fault, Isa, bf16, f16, kernel, param_enum, simd_fn};
 
 param_enum! {
     /// A function of one value that needs arithmetic only; `a` and `b` are the call's constants.
@@ -141,24 +141,27 @@ impl Real for f32 {
     }
 }
 
-/// Applies a function of f32 in place to blocks of a narrower type.
-fn in_f32<T: Wide<C = f32>>(x: Option<&[T]>, y: &mut [T], f: impl Fn(&mut [f32])) {
-    let mut block = [0.0; BLOCK];
-    for at in (0..y.len()).step_by(BLOCK) {
-        let n = BLOCK.min(y.len() - at);
-        load(x.unwrap_or(y), at, 1, &mut block[..n]);
-        f(&mut block[..n]);
-        store(&block[..n], &mut y[at..at + n]);
+simd_fn! {
+    /// Applies a function of f32 in place to blocks of a narrower type.
+    fn in_f32<S>[T: Wide<C = f32>][T](s, x: Option<&[T]>, y: &mut [T], f: &dyn Fn(&mut [f32])) {
+        let _ = s;
+        let mut block = [0.0; BLOCK];
+        for at in (0..y.len()).step_by(BLOCK) {
+            let n = BLOCK.min(y.len() - at);
+            load(x.unwrap_or(y), at, 1, &mut block[..n]);
+            f(&mut block[..n]);
+            store(&block[..n], &mut y[at..at + n]);
+        }
     }
 }
 
 macro_rules! real_in_f32 {
     ($($t:ty),*) => { $(impl Real for $t {
         fn arithmetic(isa: Isa, d: &Unary, x: Option<&[Self]>, y: &mut [Self]) {
-            in_f32(x, y, |block| unary_lanes::arithmetic(isa, d.op, d.a, d.b, None, block));
+            in_f32(isa, x, y, &|block| unary_lanes::arithmetic(isa, d.op, d.a, d.b, None, block));
         }
         fn math(isa: Isa, d: &UnaryMath, x: Option<&[Self]>, y: &mut [Self]) {
-            in_f32(x, y, |block| unary_lanes::math(isa, d.op, d.a, d.b, None, block));
+            in_f32(isa, x, y, &|block| unary_lanes::math(isa, d.op, d.a, d.b, None, block));
         }
     })* };
 }

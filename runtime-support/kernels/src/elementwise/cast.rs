@@ -66,7 +66,7 @@ casts! {
 #[inline(always)]
 fn truncate(x: f32) -> i32 {
     const LIMIT: f32 = 2_147_483_648.0;
-    let inside = if x >= -LIMIT && x < LIMIT { x } else { 0.0 };
+    let inside = if (-LIMIT..LIMIT).contains(&x) { x } else { 0.0 };
     // SAFETY: a finite value whose integer part i32 holds.
     let whole = unsafe { inside.to_int_unchecked::<i32>() };
     if x >= LIMIT {

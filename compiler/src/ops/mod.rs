@@ -11,11 +11,6 @@ pub mod view;
 mod arg;
 mod attention;
 mod batch_norm;
-mod concat;
-mod constant;
-mod dynamic_quantize;
-pub(crate) mod conv;
-mod conv_transpose;
 mod binary;
 mod broadcast;
 mod cast;
@@ -28,6 +23,7 @@ pub(crate) mod conv;
 mod conv_transpose;
 mod depth_space;
 mod dropout;
+mod dynamic_quantize;
 mod expand;
 mod found;
 mod gather;
@@ -38,31 +34,25 @@ mod identity;
 mod index;
 mod int_conv;
 mod int_matmul;
-mod number;
-mod layer_norm;
-mod number;
-mod one_hot;
 mod layer_norm;
 pub(crate) mod layout;
 pub(crate) mod matmul;
 mod number;
-mod layer_norm;
-mod number;
+mod one_hot;
 mod pad;
-mod quant;
-mod quantize_linear;
 pub(crate) mod pool;
 mod pow;
+mod quant;
+mod quantize_linear;
 mod range;
 mod recurrent;
 mod reduce;
 mod reshape;
 mod resize;
+mod rotary;
 mod scatter;
 mod select;
 mod sequence_axis;
-mod rotary;
-mod select;
 mod shape;
 mod slice;
 mod softmax;
@@ -118,22 +108,11 @@ static FAMILIES: &[&[OpDef]] = &[
     slice::OPS,
     split::OPS,
     group_norm::OPS,
-    identity::OPS,
     layer_norm::OPS,
     recurrent::OPS,
     reduce::OPS,
-    pad::OPS,
     pool::OPS,
-    pow::OPS,
-    range::OPS,
-    recurrent::OPS,
-    reduce::OPS,
-    reshape::OPS,
-    resize::OPS,
     rotary::OPS,
-    select::OPS,
-    shape::OPS,
-    slice::OPS,
     softmax::OPS,
     depth_space::OPS,
     one_hot::OPS,

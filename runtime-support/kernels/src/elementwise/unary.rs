@@ -232,11 +232,11 @@ fn math_f64(op: MathOp, a: f64, b: f64, x: f64) -> f64 {
         MathOp::Sigmoid => sigmoid(x),
         MathOp::Tanh => libm::tanh(x),
         MathOp::Erf => libm::erf(x),
-        MathOp::Gelu => times(x, 0.5 * (1.0 + libm::erf(x * FRAC_1_SQRT_2))),
+        MathOp::Gelu => times(x, 0.5 * libm::erfc(-x * FRAC_1_SQRT_2)),
         MathOp::GeluTanh => {
             // √(2/π)
             let root = FRAC_2_SQRT_PI / SQRT_2;
-            times(x, 0.5 * (1.0 + libm::tanh(root * (x + 0.044715 * x * x * x))))
+            times(x, sigmoid(2.0 * root * (x + 0.044715 * x * x * x)))
         }
         MathOp::Elu => {
             if x < 0.0 {
@@ -401,6 +401,23 @@ mod tests {
         }
         compare!(ARITHMETIC, Unary, unary);
         compare!(MATH, UnaryMath, unary_math);
+    }
+
+    /// Where one side of the formula is nearly -1, the result is still exact to the last digits.
+    #[test]
+    fn gelu_tails() {
+        for isa in Isa::supported() {
+            for (op, tolerance) in [(MathOp::Gelu, 1e-4), (MathOp::GeluTanh, 2e-5)] {
+                let x: Vec<f32> = (0..500).map(|i| i as f32 * -0.01).collect();
+                let d = UnaryMath { x: Operand::at(0, 0, 0), y: Operand::at(0, 0, 0), n: x.len(), op, a: 0.0, b: 0.0 };
+                let mut y = x.clone();
+                unary_math(isa, &d, None, &mut y).unwrap();
+                for (&x, &y) in x.iter().zip(&y) {
+                    let want = math_f64(op, 0.0, 0.0, x.into());
+                    assert!((f64::from(y) - want).abs() <= tolerance * want.abs(), "{isa:?} {op:?} {x}: {y} {want}");
+                }
+            }
+        }
     }
 
     #[test]

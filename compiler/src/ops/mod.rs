@@ -13,6 +13,7 @@ mod attention;
 mod batch_norm;
 mod binary;
 mod broadcast;
+mod cache;
 mod cast;
 mod classify;
 mod clip;
@@ -28,6 +29,7 @@ mod expand;
 mod found;
 mod gather;
 mod gather_nd;
+mod grid_sample;
 mod group_norm;
 mod half;
 mod identity;
@@ -49,7 +51,9 @@ mod recurrent;
 mod reduce;
 mod reshape;
 mod resize;
+mod roi;
 mod rotary;
+mod run_time;
 mod scatter;
 mod select;
 mod sequence_axis;
@@ -62,6 +66,7 @@ mod top_k;
 pub(crate) mod transpose;
 mod triangle;
 mod unary;
+mod unpool;
 mod variadic;
 pub(crate) mod window;
 
@@ -78,50 +83,54 @@ static FAMILIES: &[&[OpDef]] = &[
     attention::OPS,
     batch_norm::OPS,
     binary::OPS,
+    cache::OPS,
     cast::OPS,
     classify::OPS,
     clip::OPS,
     concat::OPS,
     constant::OPS,
-    dynamic_quantize::OPS,
     contrib_gelu::OPS,
     conv::OPS,
     conv_transpose::OPS,
+    depth_space::OPS,
     dropout::OPS,
+    dynamic_quantize::OPS,
     expand::OPS,
     found::OPS,
     gather::OPS,
-    matmul::OPS,
     gather_nd::OPS,
+    grid_sample::OPS,
+    group_norm::OPS,
     identity::OPS,
-    layout::OPS,
     int_conv::OPS,
     int_matmul::OPS,
+    layer_norm::OPS,
+    layout::OPS,
+    matmul::OPS,
+    one_hot::OPS,
     pad::OPS,
+    pool::OPS,
+    pow::OPS,
     quantize_linear::OPS,
     range::OPS,
-    pow::OPS,
-    reshape::OPS,
-    select::OPS,
-    resize::OPS,
-    shape::OPS,
-    slice::OPS,
-    split::OPS,
-    group_norm::OPS,
-    layer_norm::OPS,
     recurrent::OPS,
     reduce::OPS,
-    pool::OPS,
+    reshape::OPS,
+    resize::OPS,
+    roi::OPS,
     rotary::OPS,
-    softmax::OPS,
-    depth_space::OPS,
-    one_hot::OPS,
     scatter::OPS,
+    select::OPS,
     sequence_axis::OPS,
+    shape::OPS,
+    slice::OPS,
+    softmax::OPS,
+    split::OPS,
     top_k::OPS,
-    triangle::OPS,
     transpose::OPS,
+    triangle::OPS,
     unary::OPS,
+    unpool::OPS,
     variadic::OPS,
 ];
 

@@ -21,7 +21,9 @@ mod constant;
 mod contrib_gelu;
 pub(crate) mod conv;
 mod conv_transpose;
+mod det;
 mod dropout;
+mod einsum;
 mod expand;
 mod gather;
 mod gather_nd;
@@ -29,7 +31,10 @@ mod group_norm;
 mod half;
 mod identity;
 mod layer_norm;
+mod loss;
+mod lp_norm;
 mod number;
+mod optimizer;
 mod pad;
 pub(crate) mod pool;
 mod pow;
@@ -41,6 +46,7 @@ mod resize;
 mod rotary;
 mod select;
 mod shape;
+mod signal;
 mod slice;
 mod softmax;
 mod split;
@@ -72,13 +78,18 @@ static FAMILIES: &[&[OpDef]] = &[
     contrib_gelu::OPS,
     conv::OPS,
     conv_transpose::OPS,
+    det::OPS,
     dropout::OPS,
+    einsum::OPS,
     expand::OPS,
     gather::OPS,
     gather_nd::OPS,
     group_norm::OPS,
     identity::OPS,
     layer_norm::OPS,
+    loss::OPS,
+    lp_norm::OPS,
+    optimizer::OPS,
     pad::OPS,
     pool::OPS,
     pow::OPS,
@@ -90,6 +101,7 @@ static FAMILIES: &[&[OpDef]] = &[
     rotary::OPS,
     select::OPS,
     shape::OPS,
+    signal::OPS,
     slice::OPS,
     softmax::OPS,
     split::OPS,

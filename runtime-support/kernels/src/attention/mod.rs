@@ -1,8 +1,8 @@
 //! Scaled dot-product attention, rotary position embedding, masks.
 
 mod core;
+mod definition;
 mod f32;
-mod f64;
 mod mask;
 mod rotary;
 

@@ -18,6 +18,7 @@ mod classify;
 mod clip;
 mod concat;
 mod constant;
+mod contrib_attention;
 mod contrib_gelu;
 pub(crate) mod conv;
 mod conv_transpose;
@@ -31,6 +32,7 @@ mod group_norm;
 mod half;
 mod identity;
 mod layer_norm;
+mod linear_attention;
 mod loss;
 mod lp_norm;
 mod number;
@@ -75,6 +77,7 @@ static FAMILIES: &[&[OpDef]] = &[
     clip::OPS,
     concat::OPS,
     constant::OPS,
+    contrib_attention::OPS,
     contrib_gelu::OPS,
     conv::OPS,
     conv_transpose::OPS,
@@ -87,6 +90,7 @@ static FAMILIES: &[&[OpDef]] = &[
     group_norm::OPS,
     identity::OPS,
     layer_norm::OPS,
+    linear_attention::OPS,
     loss::OPS,
     lp_norm::OPS,
     optimizer::OPS,

@@ -16,7 +16,7 @@ kernel! {
 }
 
 kernel! {
-    /// `present = past` with the rows of `x` after each entry's past; rows that nobody wrote are zero. `x` has a stride per
+    /// `present` is each entry's past, then its rows of `x`, then zeros. `x` has a stride per
     /// batch entry, head and row; `valid` is [`CachePositions`]'.
     pub struct CacheAppend {
         operands { read x: T, opt past: T, read valid: P, write present: T }
@@ -79,9 +79,8 @@ fn cache_append<T: Elem>(
         let start = end.ok_or(Fault::IndexOutOfRange)? - d.rows;
         let mut filled = 0;
         if let Some(past) = past {
-            let past = &past[bh * d.past_rows * d.size..][..d.past_rows * d.size];
-            filled = past.len().min(present.len());
-            present[..filled].copy_from_slice(&past[..filled]);
+            filled = start.min(d.past_rows) * d.size;
+            present[..filled].copy_from_slice(&past[bh * d.past_rows * d.size..][..filled]);
         }
         present[filled..].fill(T::default());
         for i in 0..d.rows {

@@ -11,26 +11,46 @@ pub mod view;
 mod arg;
 mod attention;
 mod batch_norm;
+mod concat;
+mod constant;
+mod dynamic_quantize;
+pub(crate) mod conv;
+mod conv_transpose;
 mod binary;
 mod broadcast;
 mod cast;
 mod classify;
 mod clip;
 mod concat;
+mod concat;
+mod constant;
 mod constant;
 mod contrib_attention;
 mod contrib_gelu;
 pub(crate) mod conv;
 mod conv_transpose;
 mod det;
+mod depth_space;
 mod dropout;
 mod einsum;
 mod expand;
+mod found;
 mod gather;
 mod gather_nd;
 mod group_norm;
 mod half;
 mod identity;
+mod index;
+mod int_conv;
+mod int_matmul;
+mod number;
+mod layer_norm;
+mod number;
+mod one_hot;
+mod layer_norm;
+pub(crate) mod layout;
+pub(crate) mod matmul;
+mod number;
 mod layer_norm;
 mod linear_attention;
 mod loss;
@@ -38,13 +58,19 @@ mod lp_norm;
 mod number;
 mod optimizer;
 mod pad;
+mod quant;
+mod quantize_linear;
 pub(crate) mod pool;
 mod pow;
 mod range;
 mod recurrent;
 mod reduce;
+mod reduce;
 mod reshape;
 mod resize;
+mod scatter;
+mod select;
+mod sequence_axis;
 mod rotary;
 mod select;
 mod shape;
@@ -55,6 +81,7 @@ mod split;
 mod strided;
 mod top_k;
 mod transpose;
+mod triangle;
 mod unary;
 mod variadic;
 pub(crate) mod window;
@@ -78,6 +105,7 @@ static FAMILIES: &[&[OpDef]] = &[
     concat::OPS,
     constant::OPS,
     contrib_attention::OPS,
+    dynamic_quantize::OPS,
     contrib_gelu::OPS,
     conv::OPS,
     conv_transpose::OPS,
@@ -85,8 +113,24 @@ static FAMILIES: &[&[OpDef]] = &[
     dropout::OPS,
     einsum::OPS,
     expand::OPS,
+    found::OPS,
     gather::OPS,
+    matmul::OPS,
     gather_nd::OPS,
+    identity::OPS,
+    layout::OPS,
+    int_conv::OPS,
+    int_matmul::OPS,
+    pad::OPS,
+    quantize_linear::OPS,
+    range::OPS,
+    pow::OPS,
+    reshape::OPS,
+    select::OPS,
+    resize::OPS,
+    shape::OPS,
+    slice::OPS,
+    split::OPS,
     group_norm::OPS,
     identity::OPS,
     layer_norm::OPS,
@@ -94,6 +138,8 @@ static FAMILIES: &[&[OpDef]] = &[
     loss::OPS,
     lp_norm::OPS,
     optimizer::OPS,
+    recurrent::OPS,
+    reduce::OPS,
     pad::OPS,
     pool::OPS,
     pow::OPS,
@@ -108,8 +154,12 @@ static FAMILIES: &[&[OpDef]] = &[
     signal::OPS,
     slice::OPS,
     softmax::OPS,
-    split::OPS,
+    depth_space::OPS,
+    one_hot::OPS,
+    scatter::OPS,
+    sequence_axis::OPS,
     top_k::OPS,
+    triangle::OPS,
     transpose::OPS,
     unary::OPS,
     variadic::OPS,

@@ -18,6 +18,7 @@ pub mod int8;
 pub mod kernel;
 pub mod pack;
 pub mod params;
+pub mod scale_add;
 pub mod tile;
 
 pub use f32::{Residual, product_f32, product_f32_units};
@@ -27,3 +28,4 @@ pub use kernel::*;
 pub use pack::pack_b;
 pub use pack::{pack_b_into, packed_len};
 pub use params::{BLayout, GemmParams};
+pub use scale_add::*;

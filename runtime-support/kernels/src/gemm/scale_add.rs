@@ -34,13 +34,7 @@ macro_rules! from_float {
 }
 from_float!(f32, f64, i32, i64, u32, u64);
 
-fn scale_add<T: FromFloat>(
-    _: Isa,
-    d: &ScaleAdd,
-    x: Option<&[T]>,
-    c: Option<&[T]>,
-    y: &mut [T],
-) -> Result<(), Fault> {
+fn scale_add<T: FromFloat>(_: Isa, d: &ScaleAdd, x: Option<&[T]>, c: Option<&[T]>, y: &mut [T]) -> Result<(), Fault> {
     let len = d.m.checked_mul(d.n).filter(|&l| y.len() >= l && x.is_none_or(|x| x.len() >= l));
     if len.is_none() {
         return Err(Fault::Descriptor);

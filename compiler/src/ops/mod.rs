@@ -11,27 +11,21 @@ pub mod view;
 mod arg;
 mod attention;
 mod batch_norm;
-mod concat;
-mod constant;
-mod dynamic_quantize;
-pub(crate) mod conv;
-mod conv_transpose;
 mod binary;
 mod broadcast;
 mod cast;
 mod classify;
 mod clip;
 mod concat;
-mod concat;
-mod constant;
 mod constant;
 mod contrib_attention;
 mod contrib_gelu;
 pub(crate) mod conv;
 mod conv_transpose;
-mod det;
 mod depth_space;
+mod det;
 mod dropout;
+mod dynamic_quantize;
 mod einsum;
 mod expand;
 mod found;
@@ -43,36 +37,29 @@ mod identity;
 mod index;
 mod int_conv;
 mod int_matmul;
-mod number;
-mod layer_norm;
-mod number;
-mod one_hot;
 mod layer_norm;
 pub(crate) mod layout;
-pub(crate) mod matmul;
-mod number;
-mod layer_norm;
 mod linear_attention;
 mod loss;
 mod lp_norm;
+pub(crate) mod matmul;
 mod number;
+mod one_hot;
 mod optimizer;
 mod pad;
-mod quant;
-mod quantize_linear;
 pub(crate) mod pool;
 mod pow;
+mod quant;
+mod quantize_linear;
 mod range;
 mod recurrent;
 mod reduce;
-mod reduce;
 mod reshape;
 mod resize;
+mod rotary;
 mod scatter;
 mod select;
 mod sequence_axis;
-mod rotary;
-mod select;
 mod shape;
 mod signal;
 mod slice;
@@ -105,62 +92,51 @@ static FAMILIES: &[&[OpDef]] = &[
     concat::OPS,
     constant::OPS,
     contrib_attention::OPS,
-    dynamic_quantize::OPS,
     contrib_gelu::OPS,
     conv::OPS,
     conv_transpose::OPS,
+    depth_space::OPS,
     det::OPS,
     dropout::OPS,
+    dynamic_quantize::OPS,
     einsum::OPS,
     expand::OPS,
     found::OPS,
     gather::OPS,
-    matmul::OPS,
     gather_nd::OPS,
-    identity::OPS,
-    layout::OPS,
-    int_conv::OPS,
-    int_matmul::OPS,
-    pad::OPS,
-    quantize_linear::OPS,
-    range::OPS,
-    pow::OPS,
-    reshape::OPS,
-    select::OPS,
-    resize::OPS,
-    shape::OPS,
-    slice::OPS,
-    split::OPS,
     group_norm::OPS,
     identity::OPS,
+    int_conv::OPS,
+    int_matmul::OPS,
     layer_norm::OPS,
+    layout::OPS,
     linear_attention::OPS,
     loss::OPS,
     lp_norm::OPS,
+    matmul::OPS,
+    one_hot::OPS,
     optimizer::OPS,
-    recurrent::OPS,
-    reduce::OPS,
     pad::OPS,
     pool::OPS,
     pow::OPS,
+    quantize_linear::OPS,
     range::OPS,
     recurrent::OPS,
     reduce::OPS,
     reshape::OPS,
     resize::OPS,
     rotary::OPS,
+    scatter::OPS,
     select::OPS,
+    sequence_axis::OPS,
     shape::OPS,
     signal::OPS,
     slice::OPS,
     softmax::OPS,
-    depth_space::OPS,
-    one_hot::OPS,
-    scatter::OPS,
-    sequence_axis::OPS,
+    split::OPS,
     top_k::OPS,
-    triangle::OPS,
     transpose::OPS,
+    triangle::OPS,
     unary::OPS,
     variadic::OPS,
 ];

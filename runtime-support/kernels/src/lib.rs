@@ -69,7 +69,6 @@ pub use pool::*;
 pub use quant::*;
 pub use recurrent::*;
 pub use reduce::*;
-pub use reduce::{ReduceColumns, ReduceNd, ReduceOp, ReduceRows};
 pub use resize::*;
 pub use search::*;
 pub use signal::*;

@@ -162,6 +162,9 @@ impl<'a> Branch<'a> {
         let at = self.lowest[i];
         let top = at + t.part.sizes[i];
         self.steps += (t.lists.row(i).len() + t.sections.row(i).len()) as u64;
+        if top > self.capacity {
+            return false;
+        }
         self.offsets[i] = at;
         self.trail.push(Change::Placed { buffer });
         self.leave_sections(buffer);

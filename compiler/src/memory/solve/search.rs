@@ -102,7 +102,9 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn run(&mut self) -> Outcome {
-        let mut stack = vec![Frame::All { parts: vec![self.t.part.free().collect()], next: 0, mark: 0 }];
+        let free: Vec<u32> = self.t.part.free().collect();
+        let parts = if free.is_empty() { Vec::new() } else { vec![free] };
+        let mut stack = vec![Frame::All { parts, next: 0, mark: 0 }];
         // How the entry above ended; None when the top is new.
         let mut ended: Option<bool> = None;
         while let Some(top) = stack.last_mut() {

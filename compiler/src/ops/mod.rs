@@ -10,11 +10,6 @@ pub mod view;
 
 mod arg;
 mod batch_norm;
-mod concat;
-mod constant;
-mod dynamic_quantize;
-pub(crate) mod conv;
-mod conv_transpose;
 mod binary;
 mod broadcast;
 mod cast;
@@ -26,6 +21,7 @@ mod contrib_gelu;
 pub(crate) mod conv;
 mod conv_transpose;
 mod dropout;
+mod dynamic_quantize;
 mod expand;
 mod gather;
 mod gather_nd;
@@ -34,15 +30,14 @@ mod half;
 mod identity;
 mod int_conv;
 mod int_matmul;
-mod number;
 mod layer_norm;
 pub(crate) mod matmul;
 mod number;
 mod pad;
-mod quant;
-mod quantize_linear;
 pub(crate) mod pool;
 mod pow;
+mod quant;
+mod quantize_linear;
 mod range;
 mod recurrent;
 mod reduce;
@@ -80,9 +75,9 @@ static FAMILIES: &[&[OpDef]] = &[
     conv_transpose::OPS,
     pool::OPS,
     constant::OPS,
-    dynamic_quantize::OPS,
     contrib_gelu::OPS,
     dropout::OPS,
+    dynamic_quantize::OPS,
     expand::OPS,
     gather::OPS,
     matmul::OPS,
@@ -91,9 +86,9 @@ static FAMILIES: &[&[OpDef]] = &[
     int_conv::OPS,
     int_matmul::OPS,
     pad::OPS,
-    quantize_linear::OPS,
     range::OPS,
     pow::OPS,
+    quantize_linear::OPS,
     reshape::OPS,
     select::OPS,
     resize::OPS,

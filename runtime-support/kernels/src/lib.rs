@@ -70,6 +70,7 @@ pub use pool::*;
 pub use quant::*;
 pub use recurrent::*;
 pub use reduce::*;
+pub use reduce::{ReduceColumns, ReduceNd, ReduceOp, ReduceRows};
 pub use resize::*;
 pub use sampling::*;
 pub use search::*;

@@ -9,6 +9,7 @@ pub(crate) mod testing;
 pub mod view;
 
 mod arg;
+mod attention;
 mod batch_norm;
 mod binary;
 mod broadcast;
@@ -20,25 +21,38 @@ mod constant;
 mod contrib_gelu;
 pub(crate) mod conv;
 mod conv_transpose;
+mod depth_space;
 mod dropout;
+mod dynamic_quantize;
 mod expand;
+mod found;
 mod gather;
 mod gather_nd;
 mod group_norm;
 mod half;
 mod identity;
+mod index;
+mod int_conv;
+mod int_matmul;
 mod layer_norm;
+pub(crate) mod layout;
 pub(crate) mod matmul;
 mod number;
+mod one_hot;
 mod pad;
 pub(crate) mod pool;
 mod pow;
+mod quant;
+mod quantize_linear;
 mod range;
 mod recurrent;
 mod reduce;
 mod reshape;
 mod resize;
+mod rotary;
+mod scatter;
 mod select;
+mod sequence_axis;
 mod shape;
 mod slice;
 mod softmax;
@@ -46,6 +60,7 @@ mod split;
 mod strided;
 mod top_k;
 mod transpose;
+mod triangle;
 mod unary;
 mod variadic;
 pub(crate) mod window;
@@ -60,24 +75,30 @@ use std::sync::LazyLock;
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
     arg::OPS,
+    attention::OPS,
+    batch_norm::OPS,
     binary::OPS,
     cast::OPS,
     classify::OPS,
     clip::OPS,
-    batch_norm::OPS,
     concat::OPS,
+    constant::OPS,
+    dynamic_quantize::OPS,
+    contrib_gelu::OPS,
     conv::OPS,
     conv_transpose::OPS,
-    pool::OPS,
-    constant::OPS,
-    contrib_gelu::OPS,
     dropout::OPS,
     expand::OPS,
+    found::OPS,
     gather::OPS,
     matmul::OPS,
     gather_nd::OPS,
     identity::OPS,
+    layout::OPS,
+    int_conv::OPS,
+    int_matmul::OPS,
     pad::OPS,
+    quantize_linear::OPS,
     range::OPS,
     pow::OPS,
     reshape::OPS,
@@ -90,8 +111,15 @@ static FAMILIES: &[&[OpDef]] = &[
     layer_norm::OPS,
     recurrent::OPS,
     reduce::OPS,
+    pool::OPS,
+    rotary::OPS,
     softmax::OPS,
+    depth_space::OPS,
+    one_hot::OPS,
+    scatter::OPS,
+    sequence_axis::OPS,
     top_k::OPS,
+    triangle::OPS,
     transpose::OPS,
     unary::OPS,
     variadic::OPS,

@@ -16,6 +16,7 @@ extern crate std;
 pub mod activation;
 #[cfg(feature = "alloc")]
 mod aligned;
+pub mod attention;
 pub mod conv;
 mod cx;
 mod descriptor;
@@ -23,10 +24,12 @@ pub mod dtype;
 pub mod elementwise;
 pub mod gemm;
 pub mod half;
+pub mod indexing;
 pub mod isa;
 pub mod movement;
 pub mod norm;
 pub mod pool;
+pub mod quant;
 pub mod recurrent;
 pub mod reduce;
 pub mod resize;
@@ -38,9 +41,10 @@ pub mod widen;
 pub use activation::Activation;
 #[cfg(feature = "alloc")]
 pub use aligned::AlignedBytes;
+pub use attention::*;
 pub use conv::*;
 pub use cx::{ALIGN, Access, Cx, Fault, Region, Role, RunState};
-pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, Operand, OperandView};
+pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, NO_SLOT, Operand, OperandView};
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;
@@ -51,12 +55,15 @@ pub use gemm::{
 };
 pub use gemm::{matmul_f64, matmul_i32, matmul_i64, matmul_u32, matmul_u64};
 pub use half::{bf16, f16};
+pub use indexing::*;
 pub use isa::Isa;
 pub use movement::*;
 pub use norm::*;
 pub use pool::*;
+pub use quant::*;
 pub use recurrent::*;
 pub use reduce::*;
+pub use reduce::{ReduceColumns, ReduceNd, ReduceOp, ReduceRows};
 pub use resize::*;
 pub use search::*;
 pub use small_float::{PowerRounding, SmallFloat};

@@ -124,8 +124,9 @@ fn input_type(
                 shape.push(Dim::from(*n));
                 continue;
             }
-            onnx::Dim::Symbol(name) => name.clone(),
-            onnx::Dim::Unknown => format!("{}.{axis}", info.name),
+            // Some exporters write "?" for every extent they do not know: that names nothing.
+            onnx::Dim::Symbol(name) if name.chars().any(char::is_alphanumeric) => name.clone(),
+            onnx::Dim::Symbol(_) | onnx::Dim::Unknown => format!("{}.{axis}", info.name),
         };
         if let Some(d) = known.get(&name) {
             if let (Some(h), Some(k)) = (here, d.as_const())

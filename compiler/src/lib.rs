@@ -9,6 +9,7 @@
 pub mod artifact;
 #[cfg(feature = "cli")]
 pub mod cases;
+pub mod cut;
 #[cfg(feature = "cli")]
 pub mod cli;
 mod config;

@@ -9,35 +9,62 @@ pub(crate) mod testing;
 pub mod view;
 
 mod arg;
+mod attention;
 mod batch_norm;
+mod concat;
+mod constant;
+mod dynamic_quantize;
+pub(crate) mod conv;
+mod conv_transpose;
 mod binary;
 mod broadcast;
 mod cast;
 mod classify;
 mod clip;
 mod concat;
+mod concat;
+mod constant;
 mod constant;
 mod contrib_gelu;
 pub(crate) mod conv;
 mod conv_transpose;
+mod depth_space;
 mod dropout;
 mod expand;
+mod found;
 mod gather;
 mod gather_nd;
 mod group_norm;
 mod half;
 mod identity;
+mod index;
+mod int_conv;
+mod int_matmul;
+mod number;
 mod layer_norm;
+mod number;
+mod one_hot;
+mod layer_norm;
+pub(crate) mod layout;
 pub(crate) mod matmul;
 mod number;
+mod layer_norm;
+mod number;
 mod pad;
+mod quant;
+mod quantize_linear;
 pub(crate) mod pool;
 mod pow;
 mod range;
 mod recurrent;
 mod reduce;
+mod reduce;
 mod reshape;
 mod resize;
+mod scatter;
+mod select;
+mod sequence_axis;
+mod rotary;
 mod select;
 mod shape;
 mod slice;
@@ -46,6 +73,7 @@ mod split;
 mod strided;
 mod top_k;
 mod transpose;
+mod triangle;
 mod unary;
 mod variadic;
 pub(crate) mod window;
@@ -60,24 +88,30 @@ use std::sync::LazyLock;
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
     arg::OPS,
+    attention::OPS,
+    batch_norm::OPS,
     binary::OPS,
     cast::OPS,
     classify::OPS,
     clip::OPS,
-    batch_norm::OPS,
     concat::OPS,
+    constant::OPS,
+    dynamic_quantize::OPS,
+    contrib_gelu::OPS,
     conv::OPS,
     conv_transpose::OPS,
-    pool::OPS,
-    constant::OPS,
-    contrib_gelu::OPS,
     dropout::OPS,
     expand::OPS,
+    found::OPS,
     gather::OPS,
     matmul::OPS,
     gather_nd::OPS,
     identity::OPS,
+    layout::OPS,
+    int_conv::OPS,
+    int_matmul::OPS,
     pad::OPS,
+    quantize_linear::OPS,
     range::OPS,
     pow::OPS,
     reshape::OPS,
@@ -87,11 +121,29 @@ static FAMILIES: &[&[OpDef]] = &[
     slice::OPS,
     split::OPS,
     group_norm::OPS,
+    identity::OPS,
     layer_norm::OPS,
     recurrent::OPS,
     reduce::OPS,
+    pad::OPS,
+    pool::OPS,
+    pow::OPS,
+    range::OPS,
+    recurrent::OPS,
+    reduce::OPS,
+    reshape::OPS,
+    resize::OPS,
+    rotary::OPS,
+    select::OPS,
+    shape::OPS,
+    slice::OPS,
     softmax::OPS,
+    depth_space::OPS,
+    one_hot::OPS,
+    scatter::OPS,
+    sequence_axis::OPS,
     top_k::OPS,
+    triangle::OPS,
     transpose::OPS,
     unary::OPS,
     variadic::OPS,

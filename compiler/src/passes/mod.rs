@@ -2,6 +2,7 @@
 
 mod dead;
 mod infer;
+mod layout;
 
 pub use infer::infer;
 
@@ -13,5 +14,6 @@ pub fn simplify(graph: &mut Graph) -> Result<(), CompileErrors> {
     dead::remove_dead(graph);
     dead::merge_equal(graph);
     dead::remove_dead(graph);
+    layout::assign(graph);
     Ok(())
 }

@@ -30,6 +30,8 @@ pub(super) enum Outcome {
     OutOfBudget,
 }
 
+fn var(name: &str) -> u64 { static V: std::sync::OnceLock<Vec<u64>> = std::sync::OnceLock::new(); V.get_or_init(|| (0..10).map(|i| std::env::var(format!("V{i}")).ok().and_then(|v| v.parse().ok()).unwrap_or(0)).collect())[(name.as_bytes()[1]-b'0') as usize] }
+
 /// The search's view of a component; reused for several capacities.
 pub(super) struct Searcher<'a> {
     part: &'a Component,
@@ -46,7 +48,7 @@ pub(super) struct Searcher<'a> {
 
 /// What placing a buffer changed.
 enum Change {
-    Lowest { buffer: u32, was: u64 },
+    Lowest { buffer: u32, was: u64, bound_was: u64 },
     Floor { section: u32, was: u64 },
     Placed { buffer: u32 },
 }
@@ -71,6 +73,10 @@ struct State {
     offsets: Vec<u64>,
     /// The lowest offset that placed and fixed neighbours allow.
     lowest: Vec<u64>,
+    /// No solution on this branch has the buffer lower than this.
+    bounds: Vec<u64>,
+    /// Unplaced members of each section.
+    live: Vec<Vec<u32>>,
     floors: Vec<u64>,
     /// Bytes of unplaced buffers in each section.
     totals: Vec<u64>,
@@ -78,10 +84,12 @@ struct State {
     crossing: Vec<u32>,
     trail: Vec<Change>,
     /// Sections whose floor may have risen; `stamp` marks those listed.
-    touched: Vec<u32>,
+    touched: Vec<(u32, bool)>,
+    flags: Vec<u64>,
     stamps: Vec<u64>,
     stamp: u64,
     steps: u64,
+    waiting: Vec<(u64, u64)>,
 }
 
 impl<'a> Searcher<'a> {
@@ -147,6 +155,12 @@ impl<'a> Searcher<'a> {
                     report = None;
                     state.undo(self, *mark);
                     let mut child = None;
+                    if *next > 0 && var("V6") == 0 {
+                        let (at, _, buffer) = candidates[*next - 1];
+                        let ok = self.give_up(&mut state, buffer, at);
+                        *mark = state.trail.len();
+                        if !ok { *next = candidates.len(); }
+                    }
                     while child.is_none() && *next < candidates.len() {
                         let (at, rank, buffer) = candidates[*next];
                         *next += 1;
@@ -161,6 +175,11 @@ impl<'a> Searcher<'a> {
                             child = Some(self.descend(&mut state, part, unplaced, (at, rank), buffer));
                         } else {
                             state.undo(self, *mark);
+                            if var("V6") == 0 {
+                            let ok = self.give_up(&mut state, buffer, at);
+                            *mark = state.trail.len();
+                            if !ok { *next = candidates.len(); }
+                            }
                         }
                     }
                     if child.is_none() {
@@ -186,13 +205,16 @@ impl<'a> Searcher<'a> {
         let offsets: Vec<u64> = self.part.fixed.iter().map(|fixed| fixed.unwrap_or(NOWHERE)).collect();
         let free_size = |&i: &u32| if offsets[i as usize] == NOWHERE { self.part.sizes[i as usize] } else { 0 };
         let totals = (0..n_sections).map(|s| self.members.row(s).iter().map(free_size).sum()).collect();
+        let lowest: Vec<u64> = (0..n).map(|i| self.obstacles.lowest_fit(self.part, i, 0)).collect();
         let mut crossing = vec![0; n_sections];
         for &(first, end) in self.part.free().filter_map(|i| Some(&self.part.spans.as_ref()?[i as usize])) {
             crossing[first as usize..end as usize - 1].iter_mut().for_each(|n| *n += 1);
         }
         State {
             capacity,
-            lowest: (0..n).map(|i| self.obstacles.lowest_fit(self.part, i, 0)).collect(),
+            bounds: lowest.clone(),
+            lowest,
+            live: (0..n_sections).map(|s| self.members.row(s).iter().copied().filter(|&i| offsets[i as usize] == NOWHERE).collect()).collect(),
             offsets,
             floors: vec![0; n_sections],
             totals,
@@ -200,8 +222,10 @@ impl<'a> Searcher<'a> {
             trail: Vec::new(),
             touched: Vec::new(),
             stamps: vec![0; n_sections],
+            flags: vec![0; n_sections],
             stamp: 0,
             steps: 0,
+            waiting: Vec::new(),
         }
     }
 
@@ -228,7 +252,7 @@ impl<'a> Searcher<'a> {
         let mut candidates: Vec<(u64, u32, u32)> = unplaced
             .iter()
             .map(|&(rank, i)| (lowest(i), rank, i))
-            .filter(|&(at, rank, _)| at < ceiling && (at, rank) >= last)
+            .filter(|&(at, rank, i)| at < ceiling && if var("V6") == 0 { at >= state.bounds[i as usize] } else { (at, rank) >= last })
             .collect();
         candidates.sort_unstable();
         Frame::Choose { part, unplaced, candidates, next: 0, mark: state.trail.len() }
@@ -243,12 +267,26 @@ impl<'a> Searcher<'a> {
         last: (u64, u32),
         buffer: u32,
     ) -> Frame {
-        let left: Vec<(u32, u32)> = unplaced.iter().copied().filter(|&(_, i)| i != buffer).collect();
+        let mut left: Vec<(u32, u32)> = unplaced.iter().copied().filter(|&(_, i)| i != buffer).collect();
+        if var("V5") > 0 {
+            loop {
+                let before = left.len();
+                left.retain(|&(_, j)| {
+                    let top = state.lowest[j as usize] + self.part.sizes[j as usize];
+                    let free = self.lists.row(j as usize).iter().all(|&k| state.offsets[k as usize] != NOWHERE || state.lowest[k as usize] >= top);
+                    if free {
+                        self.place(state, j, state.lowest[j as usize]);
+                    }
+                    !free
+                });
+                if left.len() == before { break; }
+            }
+        }
         let parts = self.parts(state, &left, buffer);
         if parts.len() == 1 {
             return self.choose(state, Rc::clone(part), left, last);
         }
-        Frame::All { parts, next: 0, mark: state.trail.len(), floor: 0 }
+        Frame::All { parts, next: 0, mark: state.trail.len(), floor: if var("V1") == 1 { last.0 } else { 0 } }
     }
 
     /// Cuts the unplaced buffers into independent parts, after `placed` was placed. One part may stand for all.
@@ -265,7 +303,8 @@ impl<'a> Searcher<'a> {
         }
         parts.retain(|part| !part.is_empty());
         parts.sort_by_key(|part| Reverse(part.len()));
-        parts.reverse();
+        if var("V2") == 0 { parts.reverse(); }
+        if var("V2") == 2 { parts.sort_by_key(|part| spans[part[0] as usize].0); }
         parts
     }
 
@@ -306,43 +345,96 @@ impl<'a> Searcher<'a> {
             state.trail.push(Change::Floor { section, was: state.floors[section as usize] });
             state.floors[section as usize] = top;
         }
+        state.steps += (self.lists.row(i).len() + self.sections.row(i).len()) as u64;
         state.stamp += 1;
         state.touched.clear();
+        for &s in self.sections.row(i) {
+            state.touch(s, false);
+        }
         for &j in self.lists.row(i) {
             let there = j as usize;
             let was = state.lowest[there];
             if state.offsets[there] != NOWHERE || was >= top {
                 continue;
             }
-            let lowest = self.obstacles.lowest_fit(self.part, there, top);
-            state.trail.push(Change::Lowest { buffer: j, was });
-            state.lowest[there] = lowest;
-            if lowest + self.part.sizes[there] > state.capacity {
+            let bound_was = state.bounds[there];
+            state.trail.push(Change::Lowest { buffer: j, was, bound_was });
+            state.lowest[there] = self.obstacles.lowest_fit(self.part, there, top);
+            let bound = state.lowest[there];
+            if bound > bound_was && !self.raise(state, there, bound) {
                 return false;
             }
-            // Only where it was the lowest member can the floor rise.
-            for &s in self.sections.row(there) {
-                if was <= state.floors[s as usize] && state.stamps[s as usize] != state.stamp {
-                    state.stamps[s as usize] = state.stamp;
-                    state.touched.push(s);
-                }
+        }
+        self.check_touched(state, at)
+    }
+
+    fn raise(&self, state: &mut State, i: usize, bound: u64) -> bool {
+        let was = std::mem::replace(&mut state.bounds[i], bound);
+        if bound + self.part.sizes[i] > state.capacity {
+            return false;
+        }
+        state.steps += self.sections.row(i).len() as u64;
+        for &s in self.sections.row(i) {
+            let sure = bound + state.totals[s as usize] <= state.capacity;
+            if !sure || was <= state.floors[s as usize] {
+                state.touch(s, !sure);
             }
         }
-        for at in 0..state.touched.len() {
-            let section = state.touched[at];
-            let floor = state.floors[section as usize];
+        true
+    }
+
+    /// The candidate cannot start where it could: it will rest on a neighbour that is not placed yet.
+    fn give_up(&self, state: &mut State, buffer: u32, at: u64) -> bool {
+        let i = buffer as usize;
+        let mut support = u64::MAX;
+        for &k in self.lists.row(i) {
+            let k = k as usize;
+            if state.offsets[k] == NOWHERE {
+                support = support.min(state.bounds[k].max(at) + self.part.sizes[k]);
+            }
+        }
+        if support == u64::MAX {
+            return false;
+        }
+        state.stamp += 1;
+        state.touched.clear();
+        let bound = self.obstacles.lowest_fit(self.part, i, support);
+        state.trail.push(Change::Lowest { buffer, was: state.lowest[i], bound_was: state.bounds[i] });
+        (bound <= state.bounds[i] || self.raise(state, i, bound)) && self.check_touched(state, at)
+    }
+
+    fn check_touched(&self, state: &mut State, at: u64) -> bool {
+        for t in 0..state.touched.len() {
+            let (section, check) = state.touched[t];
+            let section = section as usize;
+            let floor = state.floors[section];
             let mut least = u64::MAX;
-            for &j in self.members.row(section as usize) {
-                if state.offsets[j as usize] == NOWHERE {
-                    least = least.min(state.lowest[j as usize]);
+            state.steps += 1 + if check { 4 * state.live[section].len() as u64 } else { 0 };
+            if check || state.flags[section] == state.stamp {
+                state.waiting.clear();
+                for &j in &state.live[section] {
+                    state.waiting.push((state.bounds[j as usize], self.part.sizes[j as usize]));
+                }
+                state.waiting.sort_unstable();
+                let mut top = at;
+                for &(bound, size) in &state.waiting {
+                    top = top.max(bound) + size;
+                }
+                if top > state.capacity {
+                    return false;
+                }
+                least = state.waiting.first().map_or(u64::MAX, |first| first.0);
+            } else {
+                for &j in &state.live[section] {
+                    least = least.min(state.bounds[j as usize]);
                     if least <= floor {
                         break;
                     }
                 }
             }
             if least != u64::MAX && least > floor {
-                state.trail.push(Change::Floor { section, was: floor });
-                state.floors[section as usize] = least;
+                state.trail.push(Change::Floor { section: section as u32, was: floor });
+                state.floors[section] = least;
             }
         }
         true
@@ -364,10 +456,23 @@ impl<'a> Searcher<'a> {
 }
 
 impl State {
+    fn touch(&mut self, s: u32, check: bool) {
+        if self.stamps[s as usize] != self.stamp {
+            self.stamps[s as usize] = self.stamp;
+            self.touched.push((s, check));
+        }
+        if check {
+            self.flags[s as usize] = self.stamp;
+        }
+    }
+
     fn undo(&mut self, search: &Searcher, mark: usize) {
         while self.trail.len() > mark {
             match self.trail.pop() {
-                Some(Change::Lowest { buffer, was }) => self.lowest[buffer as usize] = was,
+                Some(Change::Lowest { buffer, was, bound_was }) => {
+                    self.lowest[buffer as usize] = was;
+                    self.bounds[buffer as usize] = bound_was;
+                }
                 Some(Change::Floor { section, was }) => self.floors[section as usize] = was,
                 Some(Change::Placed { buffer }) => {
                     self.offsets[buffer as usize] = NOWHERE;
@@ -384,6 +489,12 @@ impl State {
         for &s in search.sections.row(i) {
             let total = &mut self.totals[s as usize];
             *total = if back { *total + size } else { *total - size };
+            let live = &mut self.live[s as usize];
+            if back {
+                live.push(i as u32);
+            } else if let Some(at) = live.iter().position(|&j| j == i as u32) {
+                live.swap_remove(at);
+            }
         }
         if let Some(&(first, end)) = search.part.spans.as_ref().map(|spans| &spans[i]) {
             for n in &mut self.crossing[first as usize..end as usize - 1] {

@@ -14,6 +14,7 @@ mod sweep;
 #[cfg(all(test, feature = "alloc"))]
 pub(crate) mod tests;
 mod tile;
+mod transpose;
 
 pub use blocked::*;
 pub use depthwise::*;
@@ -25,3 +26,4 @@ pub use layout::*;
 pub use pack::*;
 pub use plain::*;
 pub use reference::*;
+pub use transpose::*;

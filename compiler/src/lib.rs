@@ -9,10 +9,10 @@
 pub mod artifact;
 #[cfg(feature = "cli")]
 pub mod cases;
-pub mod cut;
 #[cfg(feature = "cli")]
 pub mod cli;
 mod config;
+pub mod cut;
 pub mod emit;
 pub mod error;
 pub mod exec;

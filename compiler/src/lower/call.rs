@@ -141,7 +141,7 @@ where
 
     fn found(&self) -> Vec<usize> {
         let mut slots = Vec::new();
-                self.descriptor.found(&mut |slot| slots.extend((slot != NO_SLOT).then_some(slot)));
+        self.descriptor.found(&mut |slot| slots.extend((slot != NO_SLOT).then_some(slot)));
         slots
     }
 

@@ -36,7 +36,8 @@ fn shape(cx: &NodeView<'_>, w: usize) -> Result<Vec<Dim>> {
 fn check_count(cx: &NodeView<'_>, i: usize, channels: Option<&Dim>) -> Result<()> {
     let Some(ty) = cx.opt_ty(i)? else { return Ok(()) };
     let n = ty.numel();
-    let each = channels.is_some_and(|c| ty.rank() == 1 && (&n == c || n.as_const().is_none() || c.as_const().is_none()));
+    let each =
+        channels.is_some_and(|c| ty.rank() == 1 && (&n == c || n.as_const().is_none() || c.as_const().is_none()));
     if n.is(1) || each {
         return Ok(());
     }
@@ -197,7 +198,8 @@ mod tests {
 
     #[test]
     fn groups_strides_pads_and_zero_points() {
-        for (tx, tw) in [(Dtype::U8, Dtype::I8), (Dtype::U8, Dtype::U8), (Dtype::I8, Dtype::I8), (Dtype::I8, Dtype::U8)] {
+        for (tx, tw) in [(Dtype::U8, Dtype::I8), (Dtype::U8, Dtype::U8), (Dtype::I8, Dtype::I8), (Dtype::I8, Dtype::U8)]
+        {
             for groups in [1usize, 2, 4] {
                 let (xd, wd) = ([2usize, 4, 5, 6], [8usize, 4 / groups, 3, 2]);
                 let low = |t: Dtype| if t == Dtype::I8 { -128 } else { 0 };

@@ -413,9 +413,8 @@ mod tests {
                     let zero = |z: &[i64], i: usize| if z.is_empty() { 0 } else { z[i % z.len()] };
                     for i in 0..m {
                         for j in 0..n {
-                            let want: i64 = (0..k)
-                                .map(|kk| (a[i * k + kk] - zero(&za, i)) * (b[kk * n + j] - zero(&zb, j)))
-                                .sum();
+                            let want: i64 =
+                                (0..k).map(|kk| (a[i * k + kk] - zero(&za, i)) * (b[kk * n + j] - zero(&zb, j))).sum();
                             assert_eq!(i64::from(y[i * n + j]), want, "{ta} {tb} {az} {bz}");
                         }
                     }
@@ -426,7 +425,8 @@ mod tests {
 
     #[test]
     fn vectors_and_broadcast_batches() {
-        let (a, b) = (bytes(Dtype::U8, &[2, 1, 1, 2], &[1, 2, 3, 4]), bytes(Dtype::I8, &[3, 2, 1], &[1, 1, 2, 2, -1, 0]));
+        let (a, b) =
+            (bytes(Dtype::U8, &[2, 1, 1, 2], &[1, 2, 3, 4]), bytes(Dtype::I8, &[3, 2, 1], &[1, 1, 2, 2, -1, 0]));
         let y = case("", "MatMulInteger", 10).input(a).input(b).run().unwrap();
         assert_eq!((y[0].dims(), y[0].to_i32s().unwrap()), (&[2, 3, 1, 1][..], vec![3, 6, -1, 7, 14, -3]));
         let (a, b) = (bytes(Dtype::U8, &[2], &[1, 2]), bytes(Dtype::U8, &[2], &[3, 4]));

@@ -66,7 +66,8 @@ impl Component {
         let ends = self.sizes.iter().chain(self.fixed.iter().flatten());
         let grain = ends.fold(0, |grain, &size| gcd(grain, size));
         let rounds = self.alignments.iter().any(|&align| !grain.is_multiple_of(align));
-        let aligned = if rounds { self.alignments.iter().fold(grain, |grain, &align| gcd(grain, align)) } else { grain };
+        let aligned =
+            if rounds { self.alignments.iter().fold(grain, |grain, &align| gcd(grain, align)) } else { grain };
         aligned.max(1)
     }
 

@@ -30,8 +30,8 @@ pub mod validate;
 use std::fmt;
 
 use component::Component;
-use search::{Outcome, Searcher};
 pub use problem::{Buffer, DEFAULT_ALIGNMENT, Problem, ProblemError};
+use search::{Outcome, Searcher};
 
 /// Conflicting pairs up to which they are listed; hill climbing and the exact search need the lists.
 const MAX_LISTED_PAIRS: u64 = 4_000_000;
@@ -105,7 +105,10 @@ impl fmt::Display for Unfit {
         } else if self.proven {
             write!(f, "{capacity} bytes are too few: no placement fits, though only {lower_bound} are alive at once")
         } else {
-            write!(f, "no placement within {capacity} bytes found: the lowest needs {height}, the bound is {lower_bound}")
+            write!(
+                f,
+                "no placement within {capacity} bytes found: the lowest needs {height}, the bound is {lower_bound}"
+            )
         }
     }
 }
@@ -213,7 +216,13 @@ fn search_below(part: &Component, height: u64, target: u64, budget: u64) -> (Opt
             }
             Outcome::OutOfBudget => failed = capacity,
         }
-        if std::env::var("V8").is_ok() { eprintln!("  cap {capacity} +{:.2}% -> found {found} failed {failed} least {least} left {left} nodes {}", (capacity as f64/part.lower_bound as f64-1.0)*100.0, searcher.n_nodes); }
+        if std::env::var("V8").is_ok() {
+            eprintln!(
+                "  cap {capacity} +{:.2}% -> found {found} failed {failed} least {least} left {left} nodes {}",
+                (capacity as f64 / part.lower_bound as f64 - 1.0) * 100.0,
+                searcher.n_nodes
+            );
+        }
         // The next capacity: whole grains, at least one below what was found.
         capacity = failed.midpoint(found) / grain * grain;
         if capacity <= failed {

@@ -30,7 +30,12 @@ pub(super) enum Outcome {
     OutOfBudget,
 }
 
-fn var(name: &str) -> u64 { static V: std::sync::OnceLock<Vec<u64>> = std::sync::OnceLock::new(); V.get_or_init(|| (0..10).map(|i| std::env::var(format!("V{i}")).ok().and_then(|v| v.parse().ok()).unwrap_or(0)).collect())[(name.as_bytes()[1]-b'0') as usize] }
+fn var(name: &str) -> u64 {
+    static V: std::sync::OnceLock<Vec<u64>> = std::sync::OnceLock::new();
+    V.get_or_init(|| {
+        (0..10).map(|i| std::env::var(format!("V{i}")).ok().and_then(|v| v.parse().ok()).unwrap_or(0)).collect()
+    })[(name.as_bytes()[1] - b'0') as usize]
+}
 
 /// The search's view of a component; reused for several capacities.
 pub(super) struct Searcher<'a> {
@@ -159,7 +164,9 @@ impl<'a> Searcher<'a> {
                         let (at, _, buffer) = candidates[*next - 1];
                         let ok = self.give_up(&mut state, buffer, at);
                         *mark = state.trail.len();
-                        if !ok { *next = candidates.len(); }
+                        if !ok {
+                            *next = candidates.len();
+                        }
                     }
                     while child.is_none() && *next < candidates.len() {
                         let (at, rank, buffer) = candidates[*next];
@@ -176,9 +183,11 @@ impl<'a> Searcher<'a> {
                         } else {
                             state.undo(self, *mark);
                             if var("V6") == 0 {
-                            let ok = self.give_up(&mut state, buffer, at);
-                            *mark = state.trail.len();
-                            if !ok { *next = candidates.len(); }
+                                let ok = self.give_up(&mut state, buffer, at);
+                                *mark = state.trail.len();
+                                if !ok {
+                                    *next = candidates.len();
+                                }
                             }
                         }
                     }
@@ -214,7 +223,9 @@ impl<'a> Searcher<'a> {
             capacity,
             bounds: lowest.clone(),
             lowest,
-            live: (0..n_sections).map(|s| self.members.row(s).iter().copied().filter(|&i| offsets[i as usize] == NOWHERE).collect()).collect(),
+            live: (0..n_sections)
+                .map(|s| self.members.row(s).iter().copied().filter(|&i| offsets[i as usize] == NOWHERE).collect())
+                .collect(),
             offsets,
             floors: vec![0; n_sections],
             totals,
@@ -252,7 +263,9 @@ impl<'a> Searcher<'a> {
         let mut candidates: Vec<(u64, u32, u32)> = unplaced
             .iter()
             .map(|&(rank, i)| (lowest(i), rank, i))
-            .filter(|&(at, rank, i)| at < ceiling && if var("V6") == 0 { at >= state.bounds[i as usize] } else { (at, rank) >= last })
+            .filter(|&(at, rank, i)| {
+                at < ceiling && if var("V6") == 0 { at >= state.bounds[i as usize] } else { (at, rank) >= last }
+            })
             .collect();
         candidates.sort_unstable();
         Frame::Choose { part, unplaced, candidates, next: 0, mark: state.trail.len() }
@@ -273,13 +286,19 @@ impl<'a> Searcher<'a> {
                 let before = left.len();
                 left.retain(|&(_, j)| {
                     let top = state.lowest[j as usize] + self.part.sizes[j as usize];
-                    let free = self.lists.row(j as usize).iter().all(|&k| state.offsets[k as usize] != NOWHERE || state.lowest[k as usize] >= top);
+                    let free = self
+                        .lists
+                        .row(j as usize)
+                        .iter()
+                        .all(|&k| state.offsets[k as usize] != NOWHERE || state.lowest[k as usize] >= top);
                     if free {
                         self.place(state, j, state.lowest[j as usize]);
                     }
                     !free
                 });
-                if left.len() == before { break; }
+                if left.len() == before {
+                    break;
+                }
             }
         }
         let parts = self.parts(state, &left, buffer);
@@ -303,8 +322,12 @@ impl<'a> Searcher<'a> {
         }
         parts.retain(|part| !part.is_empty());
         parts.sort_by_key(|part| Reverse(part.len()));
-        if var("V2") == 0 { parts.reverse(); }
-        if var("V2") == 2 { parts.sort_by_key(|part| spans[part[0] as usize].0); }
+        if var("V2") == 0 {
+            parts.reverse();
+        }
+        if var("V2") == 2 {
+            parts.sort_by_key(|part| spans[part[0] as usize].0);
+        }
         parts
     }
 

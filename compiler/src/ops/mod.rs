@@ -58,7 +58,6 @@ mod quantize_linear;
 mod range;
 mod recurrent;
 mod reduce;
-mod reduce;
 mod reshape;
 mod resize;
 mod rotary;
@@ -121,22 +120,11 @@ static FAMILIES: &[&[OpDef]] = &[
     slice::OPS,
     split::OPS,
     group_norm::OPS,
-    identity::OPS,
     layer_norm::OPS,
     recurrent::OPS,
     reduce::OPS,
-    pad::OPS,
     pool::OPS,
-    pow::OPS,
-    range::OPS,
-    recurrent::OPS,
-    reduce::OPS,
-    reshape::OPS,
-    resize::OPS,
     rotary::OPS,
-    select::OPS,
-    shape::OPS,
-    slice::OPS,
     softmax::OPS,
     depth_space::OPS,
     one_hot::OPS,

@@ -54,7 +54,7 @@ pub fn as_f32(cx: &mut LowerCx<'_>, i: usize) -> Result<Operand<Dim>> {
     if let Some(values) = cx.constant(i).and_then(|t| const_f32s(t)) {
         return Ok(cx.f32_weights(&values));
     }
-    if half::kind(ty.dtype).is_some() {
+    if half::is_half(ty.dtype) {
         return half::x(cx, i);
     }
     let (x, n) = (cx.x(i)?, ty.numel());

@@ -64,7 +64,6 @@ pub use quant::*;
 pub use recurrent::*;
 pub use reduce::*;
 pub use reduce::{ReduceColumns, ReduceNd, ReduceOp, ReduceRows};
-pub use reduce::{ReduceColumns, ReduceNd, ReduceOp, ReduceRows};
 pub use resize::*;
 pub use search::*;
 pub use small_float::{PowerRounding, SmallFloat};

@@ -4,7 +4,7 @@
 //! <https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html>
 
 use super::scales::{Precision, Run, Scales};
-use crate::simd::{F32x16, LANES};
+use crate::simd::{F32x16, I32x16, LANES};
 use crate::{Elem, Fault, Isa, SmallFloat, kernel, simd_fn};
 
 kernel! {
@@ -107,7 +107,7 @@ simd_fn! {
         let (lo, hi) = (s.splat((limits.0 - zero) as f32), s.splat((limits.1 - zero) as f32));
         let scale = s.splat(scale);
         for (i, to) in y.chunks_mut(LANES).enumerate() {
-            let q = (s.load_slice(x, i * LANES) / scale).max(lo).min(hi).to_i32();
+            let q = s.to_i32((s.load_slice(x, i * LANES) / scale).max(lo).min(hi)).to_array();
             for (to, q) in to.iter_mut().zip(q) {
                 *to = Q::narrow(q + zero);
             }
@@ -129,7 +129,7 @@ simd_fn! {
             }
             let lo = s.array(zeros.map(|z| (limits.0 - z) as f32));
             let hi = s.array(zeros.map(|z| (limits.1 - z) as f32));
-            let q = (s.load_slice(x, at) / s.load_slice(scale, at)).max(lo).min(hi).to_i32();
+            let q = s.to_i32((s.load_slice(x, at) / s.load_slice(scale, at)).max(lo).min(hi)).to_array();
             for ((to, q), z) in to.iter_mut().zip(q).zip(zeros) {
                 *to = Q::narrow(q + z);
             }

@@ -5,7 +5,7 @@
 
 use super::quantize::Quantised;
 use super::scales::Precision;
-use crate::simd::{F32x16, LANES, Simd};
+use crate::simd::{I32x16, F32x16, LANES, Simd};
 use crate::{Fault, Isa, kernel, simd_fn};
 
 kernel! {
@@ -110,7 +110,7 @@ simd_fn! {
             for (to, &x) in sums.iter_mut().zip(x) {
                 *to = x as f32;
             }
-            let q = (s.array(sums) * factor).max(low).min(high).to_i32();
+            let q = s.to_i32((s.array(sums) * factor).max(low).min(high)).to_array();
             for ((y, q), z) in y.iter_mut().zip(q).zip(zeros) {
                 *y = Q::narrow(q + z);
             }

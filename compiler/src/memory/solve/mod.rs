@@ -31,8 +31,8 @@ pub mod validate;
 use std::fmt;
 
 use component::Component;
-use search::{Outcome, Searcher};
 pub use problem::{Buffer, DEFAULT_ALIGNMENT, Problem, ProblemError};
+use search::{Outcome, Searcher};
 
 /// Conflicting pairs up to which they are listed; hill climbing and the exact search need the lists.
 const MAX_LISTED_PAIRS: u64 = 4_000_000;
@@ -106,7 +106,10 @@ impl fmt::Display for Unfit {
         } else if self.proven {
             write!(f, "{capacity} bytes are too few: no placement fits, though only {lower_bound} are alive at once")
         } else {
-            write!(f, "no placement within {capacity} bytes found: the lowest needs {height}, the bound is {lower_bound}")
+            write!(
+                f,
+                "no placement within {capacity} bytes found: the lowest needs {height}, the bound is {lower_bound}"
+            )
         }
     }
 }

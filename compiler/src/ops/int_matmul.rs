@@ -407,9 +407,8 @@ mod tests {
                     if az > 0 {
                         let dims: &[usize] = if az == 1 { &[] } else { &[az] };
                         c = c.input(bytes(ta, dims, &za));
-                        let row = [1, n];
-                        let dims: &[usize] = if bz == 1 { &[] } else { &row };
-                        c = c.input(bytes(tb, dims, &zb));
+                        let dims = [1, n];
+                        c = c.input(bytes(tb, if bz == 1 { &[] } else { &dims }, &zb));
                     }
                     let y = c.run().unwrap()[0].to_i32s().unwrap();
                     let zero = |z: &[i64], i: usize| if z.is_empty() { 0 } else { z[i % z.len()] };

@@ -19,12 +19,15 @@ mod classify;
 mod clip;
 mod concat;
 mod constant;
+mod contrib_attention;
 mod contrib_gelu;
 pub(crate) mod conv;
 mod conv_transpose;
 mod depth_space;
+mod det;
 mod dropout;
 mod dynamic_quantize;
+mod einsum;
 mod expand;
 mod found;
 mod gather;
@@ -38,9 +41,13 @@ mod int_conv;
 mod int_matmul;
 mod layer_norm;
 pub(crate) mod layout;
+mod linear_attention;
+mod loss;
+mod lp_norm;
 pub(crate) mod matmul;
 mod number;
 mod one_hot;
+mod optimizer;
 mod pad;
 pub(crate) mod pool;
 mod pow;
@@ -59,12 +66,13 @@ mod scatter;
 mod select;
 mod sequence_axis;
 mod shape;
+mod signal;
 mod slice;
 mod softmax;
 mod split;
 mod strided;
 mod top_k;
-mod transpose;
+pub(crate) mod transpose;
 mod triangle;
 mod unary;
 mod unpool;
@@ -90,10 +98,20 @@ static FAMILIES: &[&[OpDef]] = &[
     clip::OPS,
     concat::OPS,
     constant::OPS,
+    contrib_attention::OPS,
     contrib_gelu::OPS,
     conv::OPS,
     conv_transpose::OPS,
     depth_space::OPS,
+    dropout::OPS,
+    dynamic_quantize::OPS,
+    det::OPS,
+    dropout::OPS,
+    dynamic_quantize::OPS,
+    einsum::OPS,
+    pool::OPS,
+    constant::OPS,
+    contrib_gelu::OPS,
     dropout::OPS,
     dynamic_quantize::OPS,
     expand::OPS,
@@ -109,12 +127,29 @@ static FAMILIES: &[&[OpDef]] = &[
     layout::OPS,
     matmul::OPS,
     one_hot::OPS,
+    linear_attention::OPS,
+    loss::OPS,
+    lp_norm::OPS,
+    matmul::OPS,
+    one_hot::OPS,
+    optimizer::OPS,
     pad::OPS,
     pool::OPS,
     pow::OPS,
     quantize_linear::OPS,
     random::OPS,
     range::OPS,
+    range::OPS,
+    pow::OPS,
+    quantize_linear::OPS,
+    reshape::OPS,
+    select::OPS,
+    resize::OPS,
+    shape::OPS,
+    slice::OPS,
+    split::OPS,
+    group_norm::OPS,
+    layer_norm::OPS,
     recurrent::OPS,
     reduce::OPS,
     reshape::OPS,
@@ -125,6 +160,7 @@ static FAMILIES: &[&[OpDef]] = &[
     select::OPS,
     sequence_axis::OPS,
     shape::OPS,
+    signal::OPS,
     slice::OPS,
     softmax::OPS,
     split::OPS,

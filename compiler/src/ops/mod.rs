@@ -21,7 +21,6 @@ mod concat;
 mod constant;
 mod contrib_attention;
 mod contrib_gelu;
-pub(crate) mod conv;
 mod conv_transpose;
 mod depth_space;
 mod det;
@@ -40,16 +39,13 @@ mod index;
 mod int_conv;
 mod int_matmul;
 mod layer_norm;
-pub(crate) mod layout;
 mod linear_attention;
 mod loss;
 mod lp_norm;
-pub(crate) mod matmul;
 mod number;
 mod one_hot;
 mod optimizer;
 mod pad;
-pub(crate) mod pool;
 mod pow;
 mod quant;
 mod quantize_linear;
@@ -72,11 +68,15 @@ mod softmax;
 mod split;
 mod strided;
 mod top_k;
-pub(crate) mod transpose;
 mod triangle;
 mod unary;
 mod unpool;
 mod variadic;
+pub(crate) mod conv;
+pub(crate) mod layout;
+pub(crate) mod matmul;
+pub(crate) mod pool;
+pub(crate) mod transpose;
 pub(crate) mod window;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
@@ -103,17 +103,10 @@ static FAMILIES: &[&[OpDef]] = &[
     conv::OPS,
     conv_transpose::OPS,
     depth_space::OPS,
-    dropout::OPS,
-    dynamic_quantize::OPS,
     det::OPS,
     dropout::OPS,
     dynamic_quantize::OPS,
     einsum::OPS,
-    pool::OPS,
-    constant::OPS,
-    contrib_gelu::OPS,
-    dropout::OPS,
-    dynamic_quantize::OPS,
     expand::OPS,
     found::OPS,
     gather::OPS,
@@ -125,8 +118,6 @@ static FAMILIES: &[&[OpDef]] = &[
     int_matmul::OPS,
     layer_norm::OPS,
     layout::OPS,
-    matmul::OPS,
-    one_hot::OPS,
     linear_attention::OPS,
     loss::OPS,
     lp_norm::OPS,
@@ -139,17 +130,6 @@ static FAMILIES: &[&[OpDef]] = &[
     quantize_linear::OPS,
     random::OPS,
     range::OPS,
-    range::OPS,
-    pow::OPS,
-    quantize_linear::OPS,
-    reshape::OPS,
-    select::OPS,
-    resize::OPS,
-    shape::OPS,
-    slice::OPS,
-    split::OPS,
-    group_norm::OPS,
-    layer_norm::OPS,
     recurrent::OPS,
     reduce::OPS,
     reshape::OPS,

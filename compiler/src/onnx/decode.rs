@@ -199,16 +199,16 @@ impl Decoder {
             AttributeType::Int => Attribute::Int(proto.i.unwrap_or_default()),
             AttributeType::String => Attribute::Str(proto.s.unwrap_or_default()),
             AttributeType::Tensor => {
-                let decoded = decode_tensor(proto.t.unwrap_or_default(), &mut self.files);
+                let decoded = decode_tensor(*proto.t.unwrap_or_default(), &mut self.files);
                 Attribute::Tensor(self.keep(decoded, here)?)
             }
             AttributeType::SparseTensor => {
-                let sparse = proto.sparse_tensor.unwrap_or_default();
+                let sparse = *proto.sparse_tensor.unwrap_or_default();
                 let decoded = decode_sparse(sparse, &mut self.files, &mut self.dense);
                 Attribute::SparseTensor(self.keep(decoded, here)?)
             }
             AttributeType::Graph => {
-                Attribute::Graph(Box::new(self.graph(proto.g.unwrap_or_default(), opsets, Place::Nested)))
+                Attribute::Graph(Box::new(self.graph(*proto.g.unwrap_or_default(), opsets, Place::Nested)))
             }
             AttributeType::TypeProto => Attribute::Type(self.keep(decode_type(&proto.tp.unwrap_or_default()), here)?),
             AttributeType::Floats => Attribute::Floats(proto.floats),

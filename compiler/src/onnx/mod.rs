@@ -4,7 +4,7 @@
 //! invariants stated there, or every problem that was found. IR versions 3 to 14, opsets 1 to 28.
 //!
 //! The way: `proto` (protobuf) → `decode` (with `tensor`, `sparse`, `external`, `opset`: pieces) →
-//! `function` (model-local functions inlined) → `scope` (names, topological order) → `control`
+//! `function`, `inline` (model-local functions) → `scope` (names, topological order) → `control`
 //! (graphs of control flow). Initializers that are also graph inputs are constants: what a caller
 //! could override at run time elsewhere is baked in here. Training information is ignored.
 //!
@@ -14,6 +14,7 @@ mod control;
 mod decode;
 mod external;
 mod function;
+mod inline;
 pub mod model;
 mod opset;
 pub mod proto;
@@ -123,8 +124,8 @@ fn decode_model(proto: ModelProto, decoder: &mut Decoder) -> Option<Model> {
     let before_functions = decoder.errors.len();
     let functions = proto.functions.into_iter().map(|function| decoder.function(function)).collect();
     let functions = Functions::check(functions, &mut decoder.errors);
-    let is_whole =
-        decoder.errors.len() > before_functions || functions.inline(&mut graph, onnx_version, &mut decoder.errors);
+    let is_whole = decoder.errors.len() > before_functions
+        || inline::inline(&functions, &mut graph, onnx_version, &mut decoder.errors);
     if is_whole {
         scope::order_graph(&mut graph, &mut decoder.errors);
         control::check_control(&mut graph, &mut decoder.errors);
@@ -147,6 +148,7 @@ mod tests {
     use super::testing::*;
     use super::*;
     use model::{Attribute, Dim, Type};
+    use std::io::{Seek, SeekFrom, Write};
 
     fn neg() -> GraphProto {
         graph(&["x"], &["y"], vec![node("Neg", &["x"], &["y"])])
@@ -207,10 +209,10 @@ mod tests {
             (of(4), at("is a TENSOR without a value")),
             (AttributeProto { f: Some(1.0), ..of(2) }, at("is declared INT, but its value is FLOAT")),
             (
-                AttributeProto { t: Some(tensor("", &[2], &[1.0])), ..of(4) },
+                AttributeProto { t: Some(Box::new(tensor("", &[2], &[1.0]))), ..of(4) },
                 at("dims [2] need 2 entries of float_data, found 1"),
             ),
-            (AttributeProto { tp: Some(TypeProto::default()), ..of(13) }, at("has no type")),
+            (AttributeProto { tp: Some(Box::default()), ..of(13) }, at("has no type")),
         ] {
             assert_eq!(with(attribute), wanted);
         }
@@ -290,9 +292,58 @@ mod tests {
             errors,
             "initializer \"w\": external data: 8 bytes at offset 6 are not all in \"sub/w.bin\", which has 13"
         );
-        let alone = problems(&model(with_weights));
+        let alone = problems(&model(with_weights.clone()));
         assert!(alone.contains("needs the model's folder"), "{alone}");
+
+        // Offsets beyond 4 GiB (in a file with a hole, which takes no room).
+        let far = 5_u64 << 30;
+        let mut file = std::fs::File::create(folder.join("sub/w.bin")).unwrap();
+        file.seek(SeekFrom::Start(far)).unwrap();
+        file.write_all(&[0, 0, 128, 63, 0, 0, 0, 64]).unwrap();
+        with_weights.initializer = vec![external(&far.to_string())];
+        write(folder.join("m.onnx"), &model(with_weights)).unwrap();
+        let decoded = read(folder.join("m.onnx")).unwrap();
+        assert_eq!(decoded.model.graph.initializers[0].1.bytes().map(|b| b[7]), Some(64));
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// A graph that holds `depth` graphs within each other.
+    fn nested_ifs(depth: usize) -> GraphProto {
+        let innermost = graph(&[], &["r"], vec![node("Neg", &["x"], &["r"])]);
+        (0..depth).fold(innermost, |inner, _| {
+            let branches = node("If", &["c"], &["r"]).with(body("else_branch", inner.clone()));
+            let then_branch = graph(&[], &["r"], vec![node("Neg", &["x"], &["r"])]);
+            graph(&[], &["r"], vec![branches.with(body("then_branch", then_branch))])
+        })
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        for (depth, wanted) in [(30, "none"), (60, "not an ONNX model: messages nest more than 100 deep")] {
+            let nested = nested_ifs(depth);
+            let nested = GraphProto { input: graph(&["x", "c"], &[], vec![]).input, ..nested };
+            assert_eq!(problems(&model(nested)), wanted);
+        }
+        // Functions that call each other from within graphs nest deeper than any file.
+        let function_of = |i: usize| {
+            let call = node(&format!("F{}", i + 1), &["x", "c"], &["r"]).of("f");
+            let branch = |name: &str, node: NodeProto| body(name, graph(&[], &["r"], vec![node]));
+            let both = node("If", &["c"], &["y"]).with(branch("then_branch", call));
+            let both = both.with(branch("else_branch", node("Neg", &["x"], &["r"])));
+            function(&format!("F{i}"), &["x", "c"], &["y"], vec![both])
+        };
+        for (n_functions, wanted) in [(45, None), (60, Some("nest more than 100 deep"))] {
+            let mut functions: Vec<_> = (0..n_functions).map(function_of).collect();
+            functions.push(function(
+                &format!("F{n_functions}"),
+                &["x", "c"],
+                &["y"],
+                vec![node("Neg", &["x"], &["y"])],
+            ));
+            let main = graph(&["x", "c"], &["y"], vec![node("F0", &["x", "c"], &["y"]).of("f")]);
+            let found = problems(&ModelProto { functions, ..model(main) });
+            assert!(found.contains(wanted.unwrap_or("none")), "{found}");
+        }
     }
 
     /// Every feature in one model, as seed for mutations.
@@ -317,12 +368,12 @@ mod tests {
             node("F", &["x", "c"], &["p"]).of("f").with(float("slope", 0.25)),
             node("Constant", &[], &["z"]).with(AttributeProto {
                 name: "value".to_owned(),
-                t: Some(TensorProto {
+                t: Some(Box::new(TensorProto {
                     raw_data: Some(Bytes::from_static(&[0x21, 3])),
                     dims: vec![3],
                     data_type: 21,
                     ..TensorProto::default()
-                }),
+                })),
                 r#type: 4,
                 ..AttributeProto::default()
             }),

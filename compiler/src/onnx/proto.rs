@@ -195,17 +195,17 @@ pub struct AttributeProto {
     #[prost(bytes = "bytes", optional, tag = "4")]
     pub s: Option<Bytes>,
     /// A tensor.
-    #[prost(message, optional, tag = "5")]
-    pub t: Option<TensorProto>,
+    #[prost(message, optional, boxed, tag = "5")]
+    pub t: Option<Box<TensorProto>>,
     /// A graph.
-    #[prost(message, optional, tag = "6")]
-    pub g: Option<GraphProto>,
+    #[prost(message, optional, boxed, tag = "6")]
+    pub g: Option<Box<GraphProto>>,
     /// A sparse tensor.
-    #[prost(message, optional, tag = "22")]
-    pub sparse_tensor: Option<SparseTensorProto>,
+    #[prost(message, optional, boxed, tag = "22")]
+    pub sparse_tensor: Option<Box<SparseTensorProto>>,
     /// A type.
-    #[prost(message, optional, tag = "14")]
-    pub tp: Option<TypeProto>,
+    #[prost(message, optional, boxed, tag = "14")]
+    pub tp: Option<Box<TypeProto>>,
     /// Floats.
     #[prost(float, repeated, packed = "false", tag = "7")]
     pub floats: Vec<f32>,

@@ -91,7 +91,7 @@ fn stored_len_bytes(dtype: Dtype, numel: usize) -> Result<usize, CompileError> {
         2 => numel.div_ceil(4),
         4 => numel.div_ceil(2),
         6 => (numel / 4) * 3 + (numel % 4 * 6).div_ceil(8),
-        _ => numel.checked_mul(dtype.size_bytes()).unwrap_or(usize::MAX),
+        _ => numel.saturating_mul(dtype.size_bytes()),
     };
     if isize::try_from(len).is_ok() {
         Ok(len)
@@ -171,7 +171,7 @@ fn expect_count(field: &str, found: usize, wanted: usize, dims: &[usize]) -> Res
 /// Elements from a typed field.
 fn decode_typed(proto: &TensorProto, dtype: Dtype, numel: usize, dims: &[usize]) -> Result<Bytes, CompileError> {
     let count = |found: usize, wanted: usize| expect_count(typed_field(dtype), found, wanted, dims);
-    let pair = numel.checked_mul(2).unwrap_or(usize::MAX);
+    let pair = numel.saturating_mul(2);
     let bytes: Vec<u8> = match dtype {
         Dtype::F32 | Dtype::C64 => {
             count(proto.float_data.len(), if dtype == Dtype::C64 { pair } else { numel })?;
@@ -334,7 +334,7 @@ mod tests {
             (ints(i4, &[2], &[-15]), &[1, 255]),
             (raw(u2, &[5], &[0b11_10_01_00, 1]), &[0, 1, 2, 3, 1]),
             (raw(i2, &[4], &[0b11_10_01_00]), &[0, 1, 254, 255]),
-            (raw(f6, &[5], &[0b01_000001, 0b0100_0000, 0b111111_11, 0b10_100001]), &[1, 1, 52, 63, 33]),
+            (raw(f6, &[5], &[0x41, 0x40, 0xff, 0xa1]), &[1, 1, 52, 63, 33]),
             (ints(f6, &[2], &[63, 0]), &[63, 0]),
         ] {
             let shown = format!("{proto:?}");

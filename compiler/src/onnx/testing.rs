@@ -47,7 +47,7 @@ pub(super) fn reference(name: &str, refers_to: &str, kind: i32) -> AttributeProt
 }
 
 pub(super) fn body(name: &str, graph: GraphProto) -> AttributeProto {
-    AttributeProto { name: name.to_owned(), g: Some(graph), r#type: 5, ..AttributeProto::default() }
+    AttributeProto { name: name.to_owned(), g: Some(Box::new(graph)), r#type: 5, ..AttributeProto::default() }
 }
 
 pub(super) fn value(name: &str, dims: &[i64]) -> ValueInfoProto {

@@ -10,8 +10,10 @@
 use super::proto;
 
 /// Decoded memory that any file may take, and for each of its bytes.
-const ALWAYS_BYTES: usize = 128 << 20;
+const ALWAYS_BYTES: usize = 256 << 20;
 const PER_FILE_BYTE: usize = 32;
+/// Nodes in all; the largest networks there are have a tenth of it.
+const MAX_NODES: usize = 1_000_000;
 /// As prost's own limit.
 const MAX_DEPTH: usize = 100;
 
@@ -84,11 +86,12 @@ impl Kind {
 /// Refuses bytes whose messages nest too deep or would take memory out of proportion.
 pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
     let allowed = bytes.len().saturating_mul(PER_FILE_BYTE).saturating_add(ALWAYS_BYTES);
-    Scan { left_bytes: allowed }.message(bytes, Kind::Model, 0)
+    Scan { left_bytes: allowed, n_nodes: 0 }.message(bytes, Kind::Model, 0)
 }
 
 struct Scan {
     left_bytes: usize,
+    n_nodes: usize,
 }
 
 impl Scan {
@@ -97,6 +100,10 @@ impl Scan {
             return Err(format!("messages nest more than {MAX_DEPTH} deep"));
         }
         self.take(kind.size_bytes())?;
+        self.n_nodes += usize::from(kind == Kind::Node);
+        if self.n_nodes > MAX_NODES {
+            return Err(format!("it has more than {MAX_NODES} nodes"));
+        }
         while let Some(key) = varint(&mut bytes) {
             let payload_len = match key & 7 {
                 0 => {
@@ -155,6 +162,14 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn messages_of_which_files_hold_many_stay_small() {
+        assert!(Kind::Node.size_bytes() <= 256, "{}", Kind::Node.size_bytes());
+        assert!(Kind::Attribute.size_bytes() <= 384, "{}", Kind::Attribute.size_bytes());
+        assert!(Kind::ValueInfo.size_bytes() <= 160, "{}", Kind::ValueInfo.size_bytes());
+        assert!(Kind::Dimension.size_bytes() <= 64, "{}", Kind::Dimension.size_bytes());
+    }
+
     /// A graph field that holds `n` empty nodes.
     fn empty_nodes(n: usize) -> Vec<u8> {
         let mut bytes = vec![0x3a];
@@ -171,7 +186,10 @@ mod tests {
     #[test]
     fn memory_stays_in_proportion() {
         assert_eq!(check(&empty_nodes(100_000)), Ok(()));
-        assert!(check(&empty_nodes(4_000_000)).is_err_and(|why| why.contains("times its size")));
+        assert!(check(&empty_nodes(1_000_001)).is_err_and(|why| why.contains("more than 1000000 nodes")));
+        // The same, as graphs' initializers.
+        let tensors: Vec<u8> = empty_nodes(2_000_000).iter().map(|b| if *b == 0x0a { 0x2a } else { *b }).collect();
+        assert!(check(&tensors).is_err_and(|why| why.contains("times its size")));
     }
 
     #[test]

@@ -3,29 +3,27 @@
 use super::view::{NodeView, Result, wrong};
 use crate::ir::Dim;
 use crate::lower::LowerCx;
-use kiln_kernels::{Dtype, HalfKind, Narrow, Operand, Widen};
+use kiln_kernels::{Dtype, Narrow, Operand, Widen};
 
-/// Which 16-bit float a type is, if one.
-pub fn kind(dtype: Dtype) -> Option<HalfKind> {
-    match dtype {
-        Dtype::F16 => Some(HalfKind::F16),
-        Dtype::Bf16 => Some(HalfKind::Bf16),
-        _ => None,
-    }
+/// Whether a type is a 16-bit float.
+pub fn is_half(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::F16 | Dtype::Bf16)
 }
 
 /// The type that a kernel computes this type in.
 pub fn compute_dtype(dtype: Dtype) -> Dtype {
-    if kind(dtype).is_some() { Dtype::F32 } else { dtype }
+    if is_half(dtype) { Dtype::F32 } else { dtype }
 }
 
 /// An operand, widened to `f32` if it is a 16-bit float.
 pub fn x(cx: &mut LowerCx<'_>, i: usize) -> Result<Operand<Dim>> {
     let ty = cx.ty(i)?;
     let x = cx.x(i)?;
-    let Some(kind) = kind(ty.dtype) else { return Ok(x) };
+    if !is_half(ty.dtype) {
+        return Ok(x);
+    }
     let y = cx.scratch(ty.numel() * Dim::Const(4));
-    cx.call(&[Dtype::U16, Dtype::F32], Widen { x, y: y.clone(), kind })?;
+    cx.call(&[ty.dtype, Dtype::F32], Widen { x, y: y.clone() })?;
     Ok(y)
 }
 
@@ -39,16 +37,17 @@ pub fn opt(cx: &mut LowerCx<'_>, i: usize) -> Result<Option<Operand<Dim>>> {
 pub struct Output {
     /// Where the kernel writes.
     pub at: Operand<Dim>,
-    rounded: Option<(Operand<Dim>, HalfKind)>,
+    rounded: Option<(Operand<Dim>, Dtype)>,
 }
 
 /// A result's memory.
 pub fn y(cx: &mut LowerCx<'_>, i: usize) -> Result<Output> {
     let ty = cx.out_ty(i)?;
     let y = cx.y(i)?;
-    Ok(match kind(ty.dtype) {
-        None => Output { at: y, rounded: None },
-        Some(kind) => Output { at: cx.scratch(ty.numel() * Dim::Const(4)), rounded: Some((y, kind)) },
+    Ok(if is_half(ty.dtype) {
+        Output { at: cx.scratch(ty.numel() * Dim::Const(4)), rounded: Some((y, ty.dtype)) }
+    } else {
+        Output { at: y, rounded: None }
     })
 }
 
@@ -58,11 +57,16 @@ pub fn opt_y(cx: &mut LowerCx<'_>, i: usize) -> Result<Option<Output>> {
 }
 
 impl Output {
+    /// A result that the kernel writes as it is.
+    pub fn exact(at: Operand<Dim>) -> Self {
+        Self { at, rounded: None }
+    }
+
     /// Rounds the result, if it is a 16-bit float.
     pub fn finish(self, cx: &mut LowerCx<'_>) -> Result<()> {
         match self.rounded {
             None => Ok(()),
-            Some((y, kind)) => cx.call(&[Dtype::F32, Dtype::U16], Narrow { x: self.at, y, kind }),
+            Some((y, dtype)) => cx.call(&[Dtype::F32, dtype], Narrow { x: self.at, y }),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Operators that pass their operand on: Identity, and Dropout at inference.
+//! Identity: passes its operand on.
 //!
 //! <https://onnx.ai/onnx/operators/onnx__Identity.html>
 

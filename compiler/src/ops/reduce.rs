@@ -58,7 +58,7 @@ fn reduced(cx: &NodeView<'_>) -> Result<Vec<bool>> {
 fn infer(cx: &mut InferCx<'_>) -> Result<()> {
     let x = cx.ty(0)?;
     let of_bits = x.dtype == Dtype::Bool && matches!(cx.node.op.as_str(), "ReduceMax" | "ReduceMin");
-    let number = half::kind(x.dtype).is_some()
+    let number = half::is_half(x.dtype)
         || matches!(x.dtype, Dtype::F32 | Dtype::F64)
         || (x.dtype.is_int() && !x.dtype.is_sub_byte());
     if !number && !of_bits {

@@ -3,6 +3,7 @@
 //! `cargo run --release -p kiln-kernels --example bench_gemm [avx512|avx2|scalar]`. Shapes are M×N×K. Times are the best and the
 //! median of many runs on one thread; peak is measured again before every shape, since other work makes clocks wander.
 
+use kiln_kernels::gemm::int8::{Int8Operands, Int8Params, Scaling, pack_int8_into, packed_int8_len, product_int8};
 use kiln_kernels::gemm::{BLayout, GemmParams, Residual, pack_b_into, packed_len, product_f32};
 use kiln_kernels::isa::Isa;
 use kiln_kernels::simd::{F32x16, LANES};
@@ -86,6 +87,34 @@ fn bench(isa: Isa, name: &str, p: &GemmParams) {
     );
 }
 
+/// GOP/s of the 8-bit product with i32, f32 or 8-bit results.
+fn bench_int8(isa: Isa, m: usize, n: usize, k: usize) {
+    let bytes = |n: usize| (0..n as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>();
+    let p = Int8Params::dense(m, n, k, false);
+    let (a, plain) = (bytes(m * k), bytes(k * n));
+    let (mut b, mut b_sums) = (vec![0i8; packed_int8_len(k, n)], vec![0; n.next_multiple_of(16)]);
+    assert!(pack_int8_into(&mut b, &mut b_sums, &plain, [k, n], n, false, true));
+    let o = Int8Operands { a: &a, b: &b, b_sums: &b_sums, a_zero: &[128], b_zero: &[], bias: &[] };
+    let scaling = Scaling { a_scale: 1e-4, ..Scaling::NONE };
+    let (mut c32, mut cf, mut c8) = (vec![0i32; m * n], vec![0.0f32; m * n], vec![0u8; m * n]);
+    let mut best = [f64::INFINITY; 3];
+    for _ in 0..((6e9 / (m * n * k) as f64) as usize).clamp(15, 2000) {
+        let mut ok = true;
+        best[0] = best[0].min(seconds(|| ok &= product_int8(isa, &p, black_box(&o), &scaling, &mut c32)));
+        best[1] = best[1].min(seconds(|| ok &= product_int8(isa, &p, black_box(&o), &scaling, &mut cf)));
+        best[2] = best[2].min(seconds(|| ok &= product_int8(isa, &p, black_box(&o), &scaling, &mut c8)));
+        assert!(ok, "bench: lengths");
+    }
+    let rate = best.map(|t| 2.0 * (m * n * k) as f64 / t / 1e9);
+    println!(
+        "int8 {m}x{n}x{k}: best to i32 {:.0}, to f32 {:.0}, to u8 {:.0} GOP/s ({:.1} us to i32)",
+        rate[0],
+        rate[1],
+        rate[2],
+        best[0] * 1e6
+    );
+}
+
 fn main() {
     let wanted = std::env::args().nth(1);
     let isa = match wanted {
@@ -134,5 +163,16 @@ fn main() {
     {
         bench(isa, &format!("{n_heads}x {m}x{n}x{k} A.B"), &heads(n_heads, m, n, k, BLayout::Rows));
         bench(isa, &format!("{n_heads}x {m}x{k}x{n} A.Bt"), &heads(n_heads, m, k, n, BLayout::Transposed));
+    }
+    for [m, n, k] in [
+        [128, 768, 768],
+        [128, 3072, 768],
+        [128, 768, 3072],
+        [77, 512, 512],
+        [1500, 384, 384],
+        [16, 768, 768],
+        [1, 768, 768],
+    ] {
+        bench_int8(isa, m, n, k);
     }
 }

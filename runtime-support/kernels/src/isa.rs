@@ -7,6 +7,8 @@
 //! set. The variants cannot be built outside this crate, so safe code cannot forge the proof.
 //! Source: Intel SDM vol. 1, 13.3 (XCR0), 14.3 and 15.2 (detection of AVX and AVX-512).
 
+use core::sync::atomic::{AtomicU8, Ordering};
+
 /// The instruction sets with kernels of their own, in rising order of width.
 ///
 /// `Avx2` means AVX2, FMA and F16C; `Avx512` means those and AVX-512 F, BW, DQ and VL.
@@ -108,6 +110,22 @@ impl CpuFeatures {
         Self { neon: cfg!(all(target_arch = "aarch64", target_feature = "neon")), ..Self::default() }
     }
 
+    /// As [`CpuFeatures::detect`], but asks the processor at the first call only (in a virtual machine each `cpuid` is slow).
+    pub fn cached() -> Self {
+        /// Bits of the fields in order, and one that says they are known.
+        static KNOWN: AtomicU8 = AtomicU8::new(0);
+        const IS_KNOWN: u8 = 1 << 6;
+        let mut bits = KNOWN.load(Ordering::Relaxed);
+        if bits == 0 {
+            let f = Self::detect();
+            let fields = [f.avx2, f.avx512, f.neon, f.avx_vnni, f.avx512_vnni, f.avx512_bf16];
+            bits = fields.into_iter().enumerate().fold(IS_KNOWN, |bits, (i, field)| bits | u8::from(field) << i);
+            KNOWN.store(bits, Ordering::Relaxed);
+        }
+        let bit = |n: u8| bits >> n & 1 == 1;
+        Self { avx2: bit(0), avx512: bit(1), neon: bit(2), avx_vnni: bit(3), avx512_vnni: bit(4), avx512_bf16: bit(5) }
+    }
+
     /// The widest [`Isa`] these features allow.
     pub const fn isa(self) -> Isa {
         match self {
@@ -166,6 +184,7 @@ mod tests {
         extern crate std;
         use std::is_x86_feature_detected as has;
         let features = CpuFeatures::detect();
+        assert_eq!((CpuFeatures::cached(), CpuFeatures::cached()), (features, features));
         let avx2 = has!("avx2") && has!("fma") && has!("f16c");
         let avx512 = avx2 && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
         assert_eq!((features.avx2, features.avx512), (avx2, avx512));

@@ -1,60 +1,58 @@
-//! Whole tensors of 16-bit floats widened to `f32` and rounded back.
+//! Whole tensors of 16-bit floats widened to `f32`, and rounded back.
 //!
 //! Operators whose kernels exist in `f32` compute 16-bit tensors between these two: in `f32` throughout, one rounding.
-//! Rounding is to nearest, ties to even; NaN stays NaN; what is too large becomes an infinity.
-//! Source: IEEE 754-2019, 3.4 (binary16); bfloat16 is the upper half of binary32.
 
-use crate::half::{bf16, f16};
-use crate::{Fault, Isa, kernel, param_enum};
-
-param_enum! {
-    /// Which 16-bit float.
-    pub enum HalfKind {
-        /// IEEE 754 binary16.
-        F16,
-        /// The upper half of an `f32`.
-        Bf16,
-    }
-}
+use crate::{Elem, Fault, Isa, bf16, f16, kernel};
 
 kernel! {
-    /// `y = f32(x)`, `x` in 16-bit floats.
+    /// `y = f32(x)`.
     pub struct Widen {
         operands { read x: T, write y: F }
-        params { kind: HalfKind }
     }
-    entries { widen_half_f32 { T = u16, F = f32 } }
+    entries { widen_f16 { T = f16, F = f32 } widen_bf16 { T = bf16, F = f32 } }
     body = widen;
 }
 
 kernel! {
-    /// `y = round(x)`, `y` in 16-bit floats.
+    /// `y = round(x)`, ties to even.
     pub struct Narrow {
         operands { read x: F, write y: T }
-        params { kind: HalfKind }
     }
-    entries { narrow_half_f32 { F = f32, T = u16 } }
+    entries { narrow_f16 { F = f32, T = f16 } narrow_bf16 { F = f32, T = bf16 } }
     body = narrow;
 }
 
-fn widen(_: Isa, d: &Widen, x: &[u16], y: &mut [f32]) -> Result<(), Fault> {
+trait Half: Elem {
+    fn widen(self) -> f32;
+    fn round(x: f32) -> Self;
+}
+
+macro_rules! halves {
+    ($($t:ident)*) => { $(impl Half for $t {
+        #[inline(always)]
+        fn widen(self) -> f32 {
+            self.to_f32()
+        }
+        #[inline(always)]
+        fn round(x: f32) -> Self {
+            Self::from_f32(x)
+        }
+    })* };
+}
+halves!(f16 bf16);
+
+fn widen<T: Half>(_: Isa, _: &Widen, x: &[T], y: &mut [f32]) -> Result<(), Fault> {
     if x.len() != y.len() {
         return Err(Fault::Descriptor);
     }
-    match d.kind {
-        HalfKind::F16 => x.iter().zip(y).for_each(|(&x, y)| *y = f16::from_bits(x).to_f32()),
-        HalfKind::Bf16 => x.iter().zip(y).for_each(|(&x, y)| *y = bf16::from_bits(x).to_f32()),
-    }
+    x.iter().zip(y).for_each(|(&x, y)| *y = x.widen());
     Ok(())
 }
 
-fn narrow(_: Isa, d: &Narrow, x: &[f32], y: &mut [u16]) -> Result<(), Fault> {
+fn narrow<T: Half>(_: Isa, _: &Narrow, x: &[f32], y: &mut [T]) -> Result<(), Fault> {
     if x.len() != y.len() {
         return Err(Fault::Descriptor);
     }
-    match d.kind {
-        HalfKind::F16 => x.iter().zip(y).for_each(|(&x, y)| *y = f16::from_f32(x).to_bits()),
-        HalfKind::Bf16 => x.iter().zip(y).for_each(|(&x, y)| *y = bf16::from_f32(x).to_bits()),
-    }
+    x.iter().zip(y).for_each(|(&x, y)| *y = T::round(x));
     Ok(())
 }

@@ -11,6 +11,7 @@ mod cast;
 mod classify;
 mod clip;
 mod compare;
+mod dropout;
 mod scalar_math;
 mod select;
 mod unary;
@@ -18,12 +19,15 @@ mod unary_int;
 mod unary_lanes;
 mod walk;
 
+pub use walk::BROADCAST_RANK;
+
 pub use binary::*;
 pub use blocks::BLOCK;
 pub use cast::*;
 pub use classify::*;
 pub use clip::*;
 pub use compare::*;
+pub use dropout::*;
 pub use select::*;
 pub use unary::*;
 pub use unary_int::*;

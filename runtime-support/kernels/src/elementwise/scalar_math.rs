@@ -4,10 +4,16 @@
 pub(super) mod single {
     pub(in super::super) use libm::{fmodf as fmod, powf as pow};
 
-    /// The remainder with the sign of `b`.
+    /// The remainder with the sign of `b`, zero as well.
     pub(in super::super) fn floor_mod(a: f32, b: f32) -> f32 {
         let r = fmod(a, b);
-        if r != 0.0 && (r < 0.0) != (b < 0.0) { r + b } else { r }
+        if r == 0.0 {
+            r.copysign(b)
+        } else if (r < 0.0) != (b < 0.0) {
+            r + b
+        } else {
+            r
+        }
     }
 
     /// Area hyperbolic cosine, NaN below 1 (`libm` gives numbers far below).
@@ -20,10 +26,16 @@ pub(super) mod single {
 pub(super) mod double {
     pub(in super::super) use libm::{fmod, pow};
 
-    /// The remainder with the sign of `b`.
+    /// The remainder with the sign of `b`, zero as well.
     pub(in super::super) fn floor_mod(a: f64, b: f64) -> f64 {
         let r = fmod(a, b);
-        if r != 0.0 && (r < 0.0) != (b < 0.0) { r + b } else { r }
+        if r == 0.0 {
+            r.copysign(b)
+        } else if (r < 0.0) != (b < 0.0) {
+            r + b
+        } else {
+            r
+        }
     }
 
     /// Area hyperbolic cosine, NaN below 1 (`libm` gives numbers far below).

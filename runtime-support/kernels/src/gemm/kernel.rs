@@ -1,10 +1,12 @@
-//! The descriptors of matrix products: `Gemm` for f32, `MatMul` for the types without tuned kernels.
+//! The descriptors of matrix products: `Gemm` for f32, `GemmInt8` for 8-bit integers, `MatMul` for the types without tuned
+//! kernels.
 //!
 //! In: checked operands as slices. Out: the share of C that the descriptor names. What the extents mean is in
 //! [`GemmParams`]; lengths are checked against them here, so a wrong descriptor is a fault and never touches memory.
 
 use super::f32::{Residual, product_f32_units};
 use super::generic::{Numeric, matmul_generic};
+use super::int8::{Int8Operands, Int8Params, Quantized, Scaling, product_int8_units};
 use super::params::{BLayout, GemmParams};
 use crate::{Activation, Fault, Isa, kernel};
 
@@ -103,6 +105,96 @@ fn matmul<T: Numeric>(_: Isa, d: &MatMul, a: &[T], b: &[T], c: &mut [T]) -> Resu
         }
     }
     Ok(())
+}
+
+kernel! {
+    /// `c = a · b` of 8-bit integers, exact in i32; the operands and scales are those of [`int8`](super::int8).
+    ///
+    /// `c` is `update`: of several streams each writes its share. Scales that are absent count as 1, zero points as 0.
+    pub struct GemmInt8 {
+        operands {
+            read a: A, read b: i8, read b_sums: i32, opt a_zero: A, opt b_zero: i8, opt bias: i32,
+            opt a_scale: f32, opt b_scale: f32, opt c_scale: f32, opt c_zero: C, opt bias_f32: f32, update c: C
+        }
+        nums { m, n, k, lda, ldc }
+        params {
+            activation: Activation,
+            /// `[i, n]`: the i-th of n equal shares of the work.
+            share: [u32; 2]
+        }
+    }
+    entries {
+        gemm_u8_i32 { A = u8, C = i32 } gemm_i8_i32 { A = i8, C = i32 }
+        gemm_u8_f32 { A = u8, C = f32 } gemm_i8_f32 { A = i8, C = f32 }
+        gemm_u8_u8 { A = u8, C = u8 } gemm_i8_u8 { A = i8, C = u8 }
+        gemm_u8_i8 { A = u8, C = i8 } gemm_i8_i8 { A = i8, C = i8 }
+    }
+    body = gemm_int8;
+}
+
+/// The types of A.
+trait Byte: Copy {
+    const SIGNED: bool;
+    fn bytes(x: &[Self]) -> &[u8];
+}
+
+impl Byte for u8 {
+    const SIGNED: bool = false;
+    fn bytes(x: &[Self]) -> &[u8] {
+        x
+    }
+}
+
+impl Byte for i8 {
+    const SIGNED: bool = true;
+    fn bytes(x: &[Self]) -> &[u8] {
+        // SAFETY: i8 and u8 have the same size and no invalid bit patterns.
+        unsafe { core::slice::from_raw_parts(x.as_ptr().cast(), x.len()) }
+    }
+}
+
+fn gemm_int8<A: Byte, C: Quantized>(
+    isa: Isa,
+    d: &GemmInt8,
+    a: &[A],
+    b: &[i8],
+    b_sums: &[i32],
+    a_zero: Option<&[A]>,
+    b_zero: Option<&[i8]>,
+    bias: Option<&[i32]>,
+    a_scale: Option<&[f32]>,
+    b_scale: Option<&[f32]>,
+    c_scale: Option<&[f32]>,
+    c_zero: Option<&[C]>,
+    bias_f32: Option<&[f32]>,
+    c: &mut [C],
+) -> Result<(), Fault> {
+    let p = Int8Params { m: d.m, n: d.n, k: d.k, lda: d.lda, ldc: d.ldc, a_signed: A::SIGNED };
+    let operands = Int8Operands {
+        a: A::bytes(a),
+        b,
+        b_sums,
+        a_zero: a_zero.map_or(&[], A::bytes),
+        b_zero: b_zero.unwrap_or_default(),
+        bias: bias.unwrap_or_default(),
+    };
+    let one = |scale: Option<&[f32]>| scale.and_then(|s| s.first().copied()).unwrap_or(1.0);
+    let scaling = Scaling {
+        a_scale: one(a_scale),
+        b_scale: b_scale.unwrap_or(&[1.0]),
+        c_scale: one(c_scale),
+        bias: bias_f32.unwrap_or_default(),
+        activation: d.activation,
+        c_zero: c_zero.and_then(|z| z.first()).map_or(0, |z| z.zero()),
+    };
+    let [i, n] = d.share;
+    if i >= n {
+        return Err(Fault::Descriptor);
+    }
+    let units = p.share(i as usize, n as usize);
+    // SAFETY: `c` is borrowed exclusively here; over streams, the shares of a descriptor are disjoint.
+    let ok = unsafe { product_int8_units(isa, &p, units, &operands, &scaling, c) };
+    if ok { Ok(()) } else { Err(Fault::Descriptor) }
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
-//! Matrix products: C = activation(A·B + bias + residual), for f32 over packed or plain B, one or many at once.
+//! Matrix products: C = activation(A·B + bias + residual), for f32 over packed or plain B, one or many at once,
+//! and for 8-bit integers.
 //!
 //! - [`params`]: the problem as plain data, its checks, its work units;
 //! - [`pack`]: B in panels of 16 columns, offline or into scratch;
 //! - [`tile`]: the microkernels, one per tile size and instruction set;
 //! - [`f32`]: the loops around them;
+//! - [`int8`]: 8-bit integers, exact;
 //! - [`generic`]: any numeric type, plain loops;
 //! - [`kernel`]: the descriptors of both.
 //!
@@ -12,9 +14,11 @@
 
 pub mod f32;
 pub mod generic;
+pub mod int8;
 pub mod kernel;
 pub mod pack;
 pub mod params;
+pub mod scale_add;
 pub mod tile;
 
 pub use f32::{Residual, product_f32, product_f32_units};
@@ -24,3 +28,4 @@ pub use kernel::*;
 pub use pack::pack_b;
 pub use pack::{pack_b_into, packed_len};
 pub use params::{BLayout, GemmParams};
+pub use scale_add::*;

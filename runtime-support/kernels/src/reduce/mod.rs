@@ -3,8 +3,9 @@
 mod lines;
 mod nd;
 
-pub use lines::{ReduceColumns, ReduceRows, reduce_columns_f32, reduce_rows_f32};
+pub use lines::*;
 pub use nd::*;
+pub(crate) use nd::{Odometer, product, reach};
 
 use crate::param_enum;
 

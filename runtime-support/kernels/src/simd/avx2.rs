@@ -2,7 +2,7 @@
 //!
 //! Invariant: an [`Avx2`] exists only where these instructions run, and an [`F32`] only where an [`Avx2`] did.
 
-use super::{F32x16, LANES, Simd};
+use super::{F32x16, I32x16, LANES, Simd};
 use crate::isa::Isa;
 use core::arch::x86_64::*;
 use core::ops::{Add, Div, Mul, Neg, Sub};
@@ -32,6 +32,10 @@ impl Avx2 {
 #[derive(Clone, Copy, Debug)]
 pub struct F32(__m256, __m256);
 
+/// Sixteen i32 in two registers.
+#[derive(Clone, Copy, Debug)]
+pub struct I32(__m256i, __m256i);
+
 /// A window at `8 - n` has the mask of the first `n` of 8 lanes.
 static FIRST: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
@@ -53,6 +57,7 @@ unsafe fn first(n: usize) -> (__m256i, __m256i) {
 
 impl Simd for Avx2 {
     type F32 = F32;
+    type I32 = I32;
     const ISA: Isa = Isa::Avx2;
 
     #[inline(always)]
@@ -75,6 +80,24 @@ impl Simd for Avx2 {
             F32(_mm256_maskload_ps(p, low), _mm256_maskload_ps(p.wrapping_add(8), high))
         }
     }
+
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> I32 {
+        // SAFETY: the token proves AVX2.
+        unsafe { I32(_mm256_set1_epi32(x), _mm256_set1_epi32(x)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_i32(self, p: *const i32) -> I32 {
+        // SAFETY: the token proves AVX2; the caller vouches for the memory.
+        unsafe { I32(_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(8).cast())) }
+    }
+
+    #[inline(always)]
+    fn to_i32(self, x: F32) -> I32 {
+        // SAFETY: the token proves AVX2.
+        unsafe { I32(_mm256_cvtps_epi32(x.0), _mm256_cvtps_epi32(x.1)) }
+    }
 }
 
 /// Instructions on registers.
@@ -86,8 +109,8 @@ macro_rules! op {
 }
 
 macro_rules! operator {
-    ($($trait:ident $method:ident $instruction:ident),*) => {$(
-        impl $trait for F32 {
+    ($($V:ident $trait:ident $method:ident $instruction:ident),*) => {$(
+        impl $trait for $V {
             type Output = Self;
             #[inline(always)]
             fn $method(self, other: Self) -> Self {
@@ -96,7 +119,56 @@ macro_rules! operator {
         }
     )*};
 }
-operator!(Add add _mm256_add_ps, Sub sub _mm256_sub_ps, Mul mul _mm256_mul_ps, Div div _mm256_div_ps);
+operator!(F32 Add add _mm256_add_ps, F32 Sub sub _mm256_sub_ps, F32 Mul mul _mm256_mul_ps, F32 Div div _mm256_div_ps);
+operator!(I32 Add add _mm256_add_epi32, I32 Sub sub _mm256_sub_epi32, I32 Mul mul _mm256_mullo_epi32);
+
+impl I32 {
+    /// The lanes saturated to i16, in order.
+    #[inline(always)]
+    fn to_i16(self) -> __m256i {
+        op!(_mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(self.0, self.1)))
+    }
+}
+
+impl I32x16 for I32 {
+    type F32 = F32;
+
+    #[inline(always)]
+    fn to_f32(self) -> F32 {
+        op!(F32(_mm256_cvtepi32_ps(self.0), _mm256_cvtepi32_ps(self.1)))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut i32) {
+        // SAFETY: the vector proves AVX2; the caller vouches for the memory.
+        unsafe {
+            _mm256_storeu_si256(p.cast(), self.0);
+            _mm256_storeu_si256(p.add(8).cast(), self.1);
+        }
+    }
+
+    #[inline(always)]
+    fn to_u8(self) -> [u8; LANES] {
+        let (mut a, words) = ([0; LANES], self.to_i16());
+        // SAFETY: the vector proves AVX2; the array has 16 bytes.
+        unsafe {
+            let bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            _mm_storeu_si128(a.as_mut_ptr().cast(), bytes);
+        }
+        a
+    }
+
+    #[inline(always)]
+    fn to_i8(self) -> [i8; LANES] {
+        let (mut a, words) = ([0; LANES], self.to_i16());
+        // SAFETY: the vector proves AVX2; the array has 16 bytes.
+        unsafe {
+            let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            _mm_storeu_si128(a.as_mut_ptr().cast(), bytes);
+        }
+        a
+    }
+}
 
 impl Neg for F32 {
     type Output = Self;
@@ -310,17 +382,6 @@ impl F32x16 for F32 {
     fn split_pow2(self) -> (Self, Self) {
         let (low, high) = op!((split_pow2(self.0), split_pow2(self.1)));
         (Self(low.0, high.0), Self(low.1, high.1))
-    }
-
-    #[inline(always)]
-    fn to_i32(self) -> [i32; LANES] {
-        let mut a = [0; LANES];
-        // SAFETY: the vector proves AVX2; the array has 16 lanes.
-        unsafe {
-            _mm256_storeu_si256(a.as_mut_ptr().cast(), _mm256_cvtps_epi32(self.0));
-            _mm256_storeu_si256(a.as_mut_ptr().add(8).cast(), _mm256_cvtps_epi32(self.1));
-        }
-        a
     }
 
     #[inline(always)]

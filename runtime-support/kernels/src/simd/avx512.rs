@@ -2,7 +2,7 @@
 //!
 //! Invariant: an [`Avx512`] exists only where these instructions run, and an [`F32`] only where an [`Avx512`] did.
 
-use super::{F32x16, LANES, Simd};
+use super::{F32x16, I32x16, LANES, Simd};
 use crate::isa::Isa;
 use core::arch::x86_64::*;
 use core::ops::{Add, Div, Mul, Neg, Sub};
@@ -32,6 +32,10 @@ impl Avx512 {
 #[derive(Clone, Copy, Debug)]
 pub struct F32(__m512);
 
+/// Sixteen i32 in a register.
+#[derive(Clone, Copy, Debug)]
+pub struct I32(__m512i);
+
 /// The mask of the first `n` lanes.
 #[inline(always)]
 const fn first(n: usize) -> __mmask16 {
@@ -40,6 +44,7 @@ const fn first(n: usize) -> __mmask16 {
 
 impl Simd for Avx512 {
     type F32 = F32;
+    type I32 = I32;
     const ISA: Isa = Isa::Avx512;
 
     #[inline(always)]
@@ -59,6 +64,30 @@ impl Simd for Avx512 {
         // SAFETY: as for `load`; masked lanes do not touch memory.
         F32(unsafe { _mm512_maskz_loadu_ps(first(n), p) })
     }
+
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> I32 {
+        // SAFETY: the token proves AVX-512.
+        I32(unsafe { _mm512_set1_epi32(x) })
+    }
+
+    #[inline(always)]
+    unsafe fn load_i32(self, p: *const i32) -> I32 {
+        // SAFETY: the token proves AVX-512; the caller vouches for the memory.
+        I32(unsafe { _mm512_loadu_si512(p.cast()) })
+    }
+
+    #[inline(always)]
+    unsafe fn load_i32_n(self, p: *const i32, n: usize) -> I32 {
+        // SAFETY: as for `load_i32`; masked lanes do not touch memory.
+        I32(unsafe { _mm512_maskz_loadu_epi32(first(n), p) })
+    }
+
+    #[inline(always)]
+    fn to_i32(self, x: F32) -> I32 {
+        // SAFETY: the token proves AVX-512.
+        I32(unsafe { _mm512_cvtps_epi32(x.0) })
+    }
 }
 
 /// One instruction on registers.
@@ -70,8 +99,8 @@ macro_rules! op {
 }
 
 macro_rules! operator {
-    ($($trait:ident $method:ident $instruction:ident),*) => {$(
-        impl $trait for F32 {
+    ($($V:ident $trait:ident $method:ident $instruction:ident),*) => {$(
+        impl $trait for $V {
             type Output = Self;
             #[inline(always)]
             fn $method(self, other: Self) -> Self {
@@ -80,7 +109,42 @@ macro_rules! operator {
         }
     )*};
 }
-operator!(Add add _mm512_add_ps, Sub sub _mm512_sub_ps, Mul mul _mm512_mul_ps, Div div _mm512_div_ps);
+operator!(F32 Add add _mm512_add_ps, F32 Sub sub _mm512_sub_ps, F32 Mul mul _mm512_mul_ps, F32 Div div _mm512_div_ps);
+operator!(I32 Add add _mm512_add_epi32, I32 Sub sub _mm512_sub_epi32, I32 Mul mul _mm512_mullo_epi32);
+
+impl I32x16 for I32 {
+    type F32 = F32;
+
+    #[inline(always)]
+    fn to_f32(self) -> F32 {
+        F32(op!(_mm512_cvtepi32_ps(self.0)))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut i32) {
+        // SAFETY: the vector proves AVX-512; the caller vouches for the memory.
+        unsafe { _mm512_storeu_si512(p.cast(), self.0) }
+    }
+
+    #[inline(always)]
+    fn to_u8(self) -> [u8; LANES] {
+        let mut a = [0; LANES];
+        // SAFETY: the vector proves AVX-512; the array has 16 bytes.
+        unsafe {
+            let bytes = _mm512_cvtusepi32_epi8(_mm512_max_epi32(self.0, _mm512_setzero_si512()));
+            _mm_storeu_si128(a.as_mut_ptr().cast(), bytes);
+        }
+        a
+    }
+
+    #[inline(always)]
+    fn to_i8(self) -> [i8; LANES] {
+        let mut a = [0; LANES];
+        // SAFETY: the vector proves AVX-512; the array has 16 bytes.
+        unsafe { _mm_storeu_si128(a.as_mut_ptr().cast(), _mm512_cvtsepi32_epi8(self.0)) };
+        a
+    }
+}
 
 impl Neg for F32 {
     type Output = Self;
@@ -207,14 +271,6 @@ impl F32x16 for F32 {
     #[inline(always)]
     fn split_pow2(self) -> (Self, Self) {
         op!((Self(_mm512_getmant_ps::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO>(self.0)), Self(_mm512_getexp_ps(self.0))))
-    }
-
-    #[inline(always)]
-    fn to_i32(self) -> [i32; LANES] {
-        let mut a = [0; LANES];
-        // SAFETY: the vector proves AVX-512; the array has 16 lanes.
-        unsafe { _mm512_storeu_si512(a.as_mut_ptr().cast(), _mm512_cvtps_epi32(self.0)) };
-        a
     }
 
     #[inline(always)]

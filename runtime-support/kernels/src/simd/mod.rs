@@ -1,7 +1,7 @@
-//! One logical vector of 16 f32 lanes over every instruction set, and the macro that compiles a kernel body once per set.
+//! One logical vector of 16 lanes (f32, i32) over every instruction set, and the macro that compiles a kernel body once per set.
 //!
 //! [`Simd`] is a zero-sized token: holding one proves that its instruction set runs here. It makes vectors
-//! ([`F32x16`]), and a vector in hand is the same proof, so arithmetic on vectors is safe; only loads and stores through
+//! ([`F32x16`], [`I32x16`]), and a vector in hand is the same proof, so arithmetic on vectors is safe; only loads and stores through
 //! pointers are not. A kernel is written once with [`simd_fn!`](crate::simd_fn) and chosen by [`Isa`].
 //!
 //! Invariants:
@@ -33,6 +33,8 @@ pub const LANES: usize = 16;
 pub trait Simd: Copy + 'static {
     /// The logical vector of 16 f32.
     type F32: F32x16;
+    /// The logical vector of 16 i32.
+    type I32: I32x16<F32 = Self::F32>;
     /// The instruction set.
     const ISA: Isa;
 
@@ -57,10 +59,45 @@ pub trait Simd: Copy + 'static {
     /// `n <= 16` and `p` is valid for reads of `n` f32.
     unsafe fn load_n(self, p: *const f32, n: usize) -> Self::F32;
 
+    /// All lanes equal to `x`.
+    fn splat_i32(self, x: i32) -> Self::I32;
+
+    /// Reads 16 lanes, unaligned.
+    ///
+    /// # Safety
+    /// `p` is valid for reads of 16 i32.
+    unsafe fn load_i32(self, p: *const i32) -> Self::I32;
+
+    /// Reads the first `n` lanes, unaligned; the others are zero and their memory is not touched.
+    ///
+    /// # Safety
+    /// `n <= 16` and `p` is valid for reads of `n` i32.
+    #[inline(always)]
+    unsafe fn load_i32_n(self, p: *const i32, n: usize) -> Self::I32 {
+        let mut a = [0; LANES];
+        // SAFETY: the caller vouches for `n <= 16` lanes.
+        unsafe { core::ptr::copy_nonoverlapping(p, a.as_mut_ptr(), n) };
+        self.array_i32(a)
+    }
+
+    /// Rounds to the nearest integer (ties to even) and converts; lanes outside i32, and NaN, become `i32::MIN`.
+    fn to_i32(self, x: Self::F32) -> Self::I32;
+
+    /// The lanes of an array.
+    #[inline(always)]
+    fn array_i32(self, a: [i32; LANES]) -> Self::I32 {
+        // SAFETY: the array has 16 lanes.
+        unsafe { self.load_i32(a.as_ptr()) }
+    }
+
     /// Reads what a slice has of 16 lanes at `at`, with zeros after its end.
     #[inline(always)]
     fn load_slice(self, x: &[f32], at: usize) -> Self::F32 {
         let rest = x.get(at..).unwrap_or_default();
+        if rest.is_empty() {
+            // A masked load whose whole address is invalid does not fault, but takes hundreds of cycles.
+            return self.zero();
+        }
         // SAFETY: at most the slice's remaining lanes are read.
         unsafe { if rest.len() >= LANES { self.load(rest.as_ptr()) } else { self.load_n(rest.as_ptr(), rest.len()) } }
     }
@@ -168,9 +205,6 @@ pub trait F32x16:
     /// Mantissa in 1..2 and exponent of positive normal numbers; other lanes are unspecified.
     fn split_pow2(self) -> (Self, Self);
 
-    /// Rounds to the nearest integer (ties to even) and converts; lanes outside i32, and NaN, become `i32::MIN`.
-    fn to_i32(self) -> [i32; LANES];
-
     /// The sum of all lanes, in the order of the module's invariants.
     fn sum(self) -> f32;
 
@@ -198,6 +232,36 @@ pub trait F32x16:
     #[inline(always)]
     fn to_array(self) -> [f32; LANES] {
         let mut a = [0.0; LANES];
+        // SAFETY: the array has 16 lanes.
+        unsafe { self.store(a.as_mut_ptr()) };
+        a
+    }
+}
+
+/// A logical vector of 16 i32 lanes; arithmetic wraps.
+pub trait I32x16: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {
+    /// The f32 vector of the same set.
+    type F32: F32x16;
+
+    /// The nearest f32, ties to even.
+    fn to_f32(self) -> Self::F32;
+
+    /// Writes 16 lanes, unaligned.
+    ///
+    /// # Safety
+    /// `p` is valid for writes of 16 i32.
+    unsafe fn store(self, p: *mut i32);
+
+    /// The lanes saturated to 0..=255.
+    fn to_u8(self) -> [u8; LANES];
+
+    /// The lanes saturated to -128..=127.
+    fn to_i8(self) -> [i8; LANES];
+
+    /// The lanes as an array.
+    #[inline(always)]
+    fn to_array(self) -> [i32; LANES] {
+        let mut a = [0; LANES];
         // SAFETY: the array has 16 lanes.
         unsafe { self.store(a.as_mut_ptr()) };
         a

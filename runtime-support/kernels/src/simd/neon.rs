@@ -2,7 +2,7 @@
 //!
 //! Invariant: this module is compiled only where NEON is part of the target, so its instructions run everywhere it does.
 
-use super::{F32x16, LANES, Simd};
+use super::{F32x16, I32x16, LANES, Simd};
 use crate::isa::Isa;
 use core::arch::aarch64::*;
 use core::array::from_fn;
@@ -35,6 +35,7 @@ pub struct F32([float32x4_t; N]);
 
 impl Simd for Neon {
     type F32 = F32;
+    type I32 = I32;
     const ISA: Isa = Isa::Neon;
 
     #[inline(always)]
@@ -55,6 +56,66 @@ impl Simd for Neon {
         // SAFETY: the caller vouches for `n <= 16` lanes.
         unsafe { core::ptr::copy_nonoverlapping(p, a.as_mut_ptr(), n) };
         self.array(a)
+    }
+
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> I32 {
+        I32([x; LANES])
+    }
+
+    #[inline(always)]
+    unsafe fn load_i32(self, p: *const i32) -> I32 {
+        // SAFETY: the caller vouches for 16 lanes; an array of i32 has the alignment of i32.
+        I32(unsafe { p.cast::<[i32; LANES]>().read() })
+    }
+
+    #[inline(always)]
+    fn to_i32(self, x: F32) -> I32 {
+        // The first value that does not fit is 2^31; the comparison is false for NaN.
+        let convert = |x: f32| if (-2_147_483_648.0..2_147_483_648.0).contains(&x) { x as i32 } else { i32::MIN };
+        I32(x.round().to_array().map(convert))
+    }
+}
+
+/// Sixteen i32.
+#[derive(Clone, Copy, Debug)]
+pub struct I32([i32; LANES]);
+
+macro_rules! integer_operator {
+    ($($trait:ident $method:ident $wrapping:ident),*) => {$(
+        impl $trait for I32 {
+            type Output = Self;
+            #[inline(always)]
+            fn $method(self, other: Self) -> Self {
+                Self(from_fn(|i| self.0[i].$wrapping(other.0[i])))
+            }
+        }
+    )*};
+}
+integer_operator!(Add add wrapping_add, Sub sub wrapping_sub, Mul mul wrapping_mul);
+
+impl I32x16 for I32 {
+    type F32 = F32;
+
+    #[inline(always)]
+    fn to_f32(self) -> F32 {
+        Neon(()).array(self.0.map(|x| x as f32))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut i32) {
+        // SAFETY: the caller vouches for 16 lanes; an array of i32 has the alignment of i32.
+        unsafe { p.cast::<[i32; LANES]>().write(self.0) }
+    }
+
+    #[inline(always)]
+    fn to_u8(self) -> [u8; LANES] {
+        self.0.map(|x| x.clamp(0, 255) as u8)
+    }
+
+    #[inline(always)]
+    fn to_i8(self) -> [i8; LANES] {
+        self.0.map(|x| x.clamp(-128, 127) as i8)
     }
 }
 
@@ -249,15 +310,6 @@ impl F32x16 for F32 {
             vcvtq_f32_s32(vsubq_s32(biased, vdupq_n_s32(127)))
         });
         (Self(mantissa), Self(exponent))
-    }
-
-    #[inline(always)]
-    fn to_i32(self) -> [i32; LANES] {
-        let rounded = self.round().to_array();
-        from_fn(|i| {
-            let x = rounded[i];
-            if (-2_147_483_648.0..2_147_483_648.0).contains(&x) { x as i32 } else { i32::MIN }
-        })
     }
 
     reduce!(sum, vaddq_f32);

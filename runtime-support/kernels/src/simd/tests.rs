@@ -2,7 +2,7 @@
 //! ones.
 
 extern crate std;
-use super::{F32x16, LANES};
+use super::{F32x16, I32x16, LANES};
 use crate::isa::Isa;
 use crate::simd_fn;
 use std::vec::Vec;
@@ -184,7 +184,7 @@ simd_fn! {
     fn conversions<S>(s, x: [f32; LANES], n: [f32; LANES]) -> ([f32; LANES], [f32; LANES], [f32; LANES], [i32; LANES]) {
         let x = s.array(x);
         let (mantissa, exponent) = x.split_pow2();
-        (x.mul_pow2(s.array(n)).to_array(), mantissa.to_array(), exponent.to_array(), x.to_i32())
+        (x.mul_pow2(s.array(n)).to_array(), mantissa.to_array(), exponent.to_array(), s.to_i32(x).to_array())
     }
 }
 
@@ -292,6 +292,37 @@ fn integer_square_root_equals_the_instruction() {
     for (a, b) in pairs() {
         for x in [a, b, a.abs(), b.abs()] {
             assert!(same(super::scalar::sqrt_by_integers(x), x.sqrt()), "{x:e}");
+        }
+    }
+}
+
+simd_fn! {
+    fn integers<S>(s, a: [i32; LANES], b: [i32; LANES], n: usize) -> ([[i32; LANES]; 4], [f32; LANES], [u8; LANES], [i8; LANES]) {
+        let (x, y) = (s.array_i32(a), s.array_i32(b));
+        // SAFETY: the array has 16 lanes.
+        let some = unsafe { s.load_i32_n(a.as_ptr(), n) };
+        let results = [x + y, x - y, x * y, some].map(|v| v.to_array());
+        (results, x.to_f32().to_array(), x.to_u8(), x.to_i8())
+    }
+}
+
+#[test]
+fn integer_lanes_equal_scalar_rust() {
+    for isa in Isa::supported() {
+        for (round, chunk) in pairs().chunks(LANES).enumerate() {
+            let shift = round % 28;
+            let a: [i32; LANES] = core::array::from_fn(|i| (chunk[i].0.to_bits() as i32) >> shift);
+            let b: [i32; LANES] = core::array::from_fn(|i| chunk[i].1.to_bits() as i32);
+            let n = round % 17;
+            let ([sum, difference, product, some], floats, unsigned, signed) = integers(isa, a, b, n);
+            for i in 0..LANES {
+                let want = (a[i].wrapping_add(b[i]), a[i].wrapping_sub(b[i]), a[i].wrapping_mul(b[i]));
+                assert_eq!((sum[i], difference[i], product[i]), want, "{isa:?} {} {}", a[i], b[i]);
+                assert_eq!(some[i], if i < n { a[i] } else { 0 });
+                assert_eq!(floats[i], a[i] as f32);
+                let bytes = (a[i].clamp(0, 255) as u8, a[i].clamp(-128, 127) as i8);
+                assert_eq!((unsigned[i], signed[i]), bytes, "{isa:?} {}", a[i]);
+            }
         }
     }
 }

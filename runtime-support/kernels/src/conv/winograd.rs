@@ -79,7 +79,7 @@ impl Plan {
     /// Floats from one position to the next with this many blocks each: an odd number of cache lines, so that the positions
     /// of a tile do not meet in the same sets of a cache.
     const fn position(&self, blocks: usize) -> usize {
-        (blocks * self.tiles() | 1) * 16
+        ((blocks * self.tiles()) | 1) * 16
     }
 
     /// Floats of transformed input and of products.

@@ -53,6 +53,7 @@ pub(crate) mod pool;
 mod pow;
 mod quant;
 mod quantize_linear;
+mod random;
 mod range;
 mod recurrent;
 mod reduce;
@@ -136,6 +137,7 @@ static FAMILIES: &[&[OpDef]] = &[
     pool::OPS,
     pow::OPS,
     quantize_linear::OPS,
+    random::OPS,
     range::OPS,
     range::OPS,
     pow::OPS,

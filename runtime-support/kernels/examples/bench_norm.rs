@@ -95,11 +95,11 @@ fn main() {
         m.time(&format!("layer norm {rows}x{n}"), (rows * n) as f64, "Gelem/s", &|cx| layer_norm_f32(cx, &d));
     }
     for (heads, queries, keys, size) in
-        [(12, 128, 128, 64), (6, 1500, 1500, 64), (6, 1, 448, 64), (8, 77, 77, 64), (6, 1, 1500, 64)]
+        [(12, 128, 128, 64), (1, 1500, 1500, 64), (6, 1, 448, 64), (8, 77, 77, 64), (6, 1, 1500, 64)]
     {
-        let mut m = Memory::new(2 * heads * (queries + keys) * size + attention_scratch_len(keys, size) + 256);
+        let mut m = Memory::new(2 * heads * (queries + keys) * size + attention_scratch_len(keys, size, size) + 256);
         let (q, k, v) = (m.take(heads * queries * size), m.take(heads * keys * size), m.take(heads * keys * size));
-        let (y, scratch) = (m.take(heads * queries * size), m.take(attention_scratch_len(keys, size)));
+        let (y, scratch) = (m.take(heads * queries * size), m.take(attention_scratch_len(keys, size, size)));
         let d = Attention {
             q,
             k,

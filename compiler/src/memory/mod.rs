@@ -1,3 +1,7 @@
 //! Memory: which bytes of which arena each buffer gets, decided offline.
 
+mod alias;
+mod arena;
 pub mod solve;
+
+pub use arena::{ArenaPlan, PeakTensor, plan};

@@ -1,2 +1,70 @@
-//! Part of Kiln.
+//! The kernels behind the modules that Kiln generates.
+//!
+//! In: a descriptor with baked operand locations ([`Operand`]) and a context ([`Cx`]) that knows where the regions are.
+//! Out: the written operands, and at most one kept [`Fault`] per run. The same kernels run in generated code and, with
+//! [`Isa::Scalar`], in the compiler when it folds constants. Nothing here allocates (packing offline: feature `alloc`),
+//! locks or prints.
+//!
+//! Invariant: a kernel body is a function over slices that checks its extents against them; the entry functions made by
+//! [`kernel!`] check every operand first.
 #![no_std]
+#[cfg(feature = "alloc")]
+extern crate alloc;
+#[cfg(any(feature = "std", test))]
+extern crate std;
+
+pub mod activation;
+#[cfg(feature = "alloc")]
+mod aligned;
+pub mod attention;
+pub mod conv;
+mod cx;
+mod descriptor;
+pub mod dtype;
+pub mod elementwise;
+pub mod gemm;
+pub mod half;
+pub mod indexing;
+pub mod isa;
+pub mod movement;
+pub mod norm;
+pub mod pool;
+pub mod quant;
+pub mod recurrent;
+pub mod reduce;
+pub mod resize;
+pub mod search;
+pub mod simd;
+pub mod small_float;
+pub mod widen;
+
+pub use activation::Activation;
+#[cfg(feature = "alloc")]
+pub use aligned::AlignedBytes;
+pub use attention::*;
+pub use conv::*;
+pub use cx::{ALIGN, Access, Cx, Fault, Region, Role, RunState};
+pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, NO_SLOT, Operand, OperandView};
+#[doc(hidden)]
+pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
+pub use dtype::Dtype;
+pub use elementwise::*;
+pub use gemm::{BLayout, Gemm, GemmInt8, MatMul, ScaleAdd};
+pub use gemm::{
+    gemm_f32, gemm_i8_f32, gemm_i8_i8, gemm_i8_i32, gemm_i8_u8, gemm_u8_f32, gemm_u8_i8, gemm_u8_i32, gemm_u8_u8,
+};
+pub use gemm::{matmul_f64, matmul_i32, matmul_i64, matmul_u32, matmul_u64};
+pub use half::{bf16, f16};
+pub use indexing::*;
+pub use isa::Isa;
+pub use movement::*;
+pub use norm::*;
+pub use pool::*;
+pub use quant::*;
+pub use recurrent::*;
+pub use reduce::*;
+pub use reduce::{ReduceColumns, ReduceNd, ReduceOp, ReduceRows};
+pub use resize::*;
+pub use search::*;
+pub use small_float::{PowerRounding, SmallFloat};
+pub use widen::*;

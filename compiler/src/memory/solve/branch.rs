@@ -121,12 +121,7 @@ impl<'a> Branch<'a> {
             live,
             crossing,
             trail: Vec::new(),
-            touched: Touched {
-                list: Vec::new(),
-                listed: vec![0; n_sections],
-                suspect: vec![0; n_sections],
-                stamp: 0,
-            },
+            touched: Touched { list: Vec::new(), listed: vec![0; n_sections], suspect: vec![0; n_sections], stamp: 0 },
             waiting: Vec::new(),
             steps: 0,
         }

@@ -50,7 +50,9 @@ impl Component {
     pub(super) fn totals(&self) -> Vec<u64> {
         let Some(spans) = &self.spans else {
             let sizes = |i: usize| self.neighbours.iter().flat_map(move |lists| lists.row(i));
-            return (0..self.len()).map(|i| self.sizes[i] + sizes(i).map(|&j| self.sizes[j as usize]).sum::<u64>()).collect();
+            return (0..self.len())
+                .map(|i| self.sizes[i] + sizes(i).map(|&j| self.sizes[j as usize]).sum::<u64>())
+                .collect();
         };
         let totals = section_totals(spans, self.n_sections, &self.sizes);
         let mut tree = MaxTree::new(self.n_sections);
@@ -64,7 +66,8 @@ impl Component {
         let ends = self.sizes.iter().chain(self.fixed.iter().flatten());
         let grain = ends.fold(0, |grain, &size| gcd(grain, size));
         let rounds = self.alignments.iter().any(|&align| !grain.is_multiple_of(align));
-        let aligned = if rounds { self.alignments.iter().fold(grain, |grain, &align| gcd(grain, align)) } else { grain };
+        let aligned =
+            if rounds { self.alignments.iter().fold(grain, |grain, &align| gcd(grain, align)) } else { grain };
         aligned.max(1)
     }
 
@@ -117,7 +120,8 @@ impl Component {
     pub(super) fn cliques(&self) -> Csr {
         match (&self.spans, &self.neighbours) {
             (Some(spans), _) => {
-                let pairs = spans.iter().enumerate().flat_map(|(i, &(first, end))| (first..end).map(move |s| (s, i as u32)));
+                let pairs =
+                    spans.iter().enumerate().flat_map(|(i, &(first, end))| (first..end).map(move |s| (s, i as u32)));
                 Csr::from_pairs(self.n_sections, pairs)
             }
             (None, Some(lists)) => clique::cover(lists, &self.given, &self.sizes),

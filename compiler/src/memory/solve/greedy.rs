@@ -137,9 +137,7 @@ fn smallest_gap(taken: &[(u64, u64)], size: u64, align: u64) -> u64 {
 pub(super) fn lowest_first(part: &Component, order: &[u32]) -> Option<Vec<u64>> {
     match (&part.neighbours, &part.spans) {
         (Some(_), _) => Some(lowest_first_lists(part, order)),
-        (None, Some(spans)) if part.can_go_by_time() => {
-            Some(lowest_first_spans(part, spans, order))
-        }
+        (None, Some(spans)) if part.can_go_by_time() => Some(lowest_first_spans(part, spans, order)),
         _ => None,
     }
 }

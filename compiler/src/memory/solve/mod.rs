@@ -31,8 +31,8 @@ pub mod validate;
 use std::fmt;
 
 use component::Component;
-use search::{Outcome, Searcher};
 pub use problem::{Buffer, DEFAULT_ALIGNMENT, Problem, ProblemError};
+use search::{Outcome, Searcher};
 
 /// Conflicting pairs up to which they are listed; hill climbing and the exact search need the lists.
 const MAX_LISTED_PAIRS: u64 = 4_000_000;
@@ -106,7 +106,10 @@ impl fmt::Display for Unfit {
         } else if self.proven {
             write!(f, "{capacity} bytes are too few: no placement fits, though only {lower_bound} are alive at once")
         } else {
-            write!(f, "no placement within {capacity} bytes found: the lowest needs {height}, the bound is {lower_bound}")
+            write!(
+                f,
+                "no placement within {capacity} bytes found: the lowest needs {height}, the bound is {lower_bound}"
+            )
         }
     }
 }
@@ -173,12 +176,9 @@ fn solve_component(part: Component, target: u64, options: &Options) -> Placed {
     let mut method = Method::Greedy;
     let (mut offsets, order) = greedy_best(&part, n_pairs, target);
     let mut height = part.height(&offsets);
-    if height > target {
-        if let Some(better) = climb::climb(&part, order, target, options.climb_steps) {
-            if part.height(&better) < height {
-                (method, height, offsets) = (Method::HillClimb, part.height(&better), better);
-            }
-        }
+    let climbed = (height > target).then(|| climb::climb(&part, order, target, options.climb_steps)).flatten();
+    if let Some(better) = climbed.filter(|better| part.height(better) < height) {
+        (method, height, offsets) = (Method::HillClimb, part.height(&better), better);
     }
     let (better, least) = search_below(&part, height, target, options.search_steps);
     if let Some(better) = better {

@@ -17,11 +17,8 @@ pub(super) enum Key {
 }
 
 /// The orders of the exact search, tried round-robin.
-pub(super) const SEARCH_ORDERS: [[Key; 3]; 3] = [
-    [Key::Width, Key::Area, Key::Total],
-    [Key::Total, Key::Area, Key::Width],
-    [Key::Total, Key::Width, Key::Area],
-];
+pub(super) const SEARCH_ORDERS: [[Key; 3]; 3] =
+    [[Key::Width, Key::Area, Key::Total], [Key::Total, Key::Area, Key::Width], [Key::Total, Key::Width, Key::Area]];
 
 /// The orders of the greedy methods.
 pub(super) const GREEDY_ORDERS: [[Key; 3]; 5] = [

@@ -176,8 +176,7 @@ impl Problem {
         }
         if let Conflicts::Graph { neighbours, cliques } = &mut self.conflicts {
             for clique in known {
-                let mut members: Vec<u32> =
-                    clique.iter().filter(|&&v| self.sizes[v] > 0).map(|&v| v as u32).collect();
+                let mut members: Vec<u32> = clique.iter().filter(|&&v| self.sizes[v] > 0).map(|&v| v as u32).collect();
                 members.sort_unstable();
                 members.dedup();
                 for (at, &a) in members.iter().enumerate() {

@@ -135,7 +135,8 @@ mod tests {
             let mut seen = Vec::new();
             index.each_overlapping(i, |j| seen.push(j));
             seen.sort_unstable();
-            let meets = |j: &u32| spans[*j as usize].0 < spans[i as usize].1 && spans[i as usize].0 < spans[*j as usize].1;
+            let meets =
+                |j: &u32| spans[*j as usize].0 < spans[i as usize].1 && spans[i as usize].0 < spans[*j as usize].1;
             assert_eq!(seen, (0..i).filter(meets).collect::<Vec<u32>>());
             index.place(i);
         }

@@ -117,13 +117,10 @@ fn interval_case(random: &mut Random, n: usize, mixed: bool) -> Case {
             Buffer { lower, upper: lower + random.below(1 + span / 2) as i64, size, alignment }
         })
         .collect();
-    let overlap = |a: &Buffer, b: &Buffer| {
-        a.lower < a.upper && b.lower < b.upper && a.lower < b.upper && b.lower < a.upper
-    };
-    let edges = (0..n)
-        .flat_map(|b| (0..b).map(move |a| (a, b)))
-        .filter(|&(a, b)| overlap(&buffers[a], &buffers[b]))
-        .collect();
+    let overlap =
+        |a: &Buffer, b: &Buffer| a.lower < a.upper && b.lower < b.upper && a.lower < b.upper && b.lower < a.upper;
+    let edges =
+        (0..n).flat_map(|b| (0..b).map(move |a| (a, b))).filter(|&(a, b)| overlap(&buffers[a], &buffers[b])).collect();
     let problem = Problem::from_intervals(&buffers).unwrap();
     Case { problem, buffers: Some(buffers), sizes, edges, fixed: Vec::new() }
 }
@@ -147,7 +144,8 @@ fn each_case(rounds: u64, mut check: impl FnMut(&Case)) {
     for round in 0..rounds {
         let n = 1 + random.below(7) as usize;
         let mixed = round % 3 == 0;
-        let case = if round % 2 == 0 { interval_case(&mut random, n, mixed) } else { graph_case(&mut random, n, mixed) };
+        let case =
+            if round % 2 == 0 { interval_case(&mut random, n, mixed) } else { graph_case(&mut random, n, mixed) };
         let case = if round % 5 < 2 { fix_some(&mut random, case) } else { case };
         check(&case);
     }

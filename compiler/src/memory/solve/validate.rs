@@ -30,7 +30,12 @@ pub fn intervals(buffers: &[Buffer], offsets: &[u64], height: u64) -> Result<(),
 }
 
 /// Checks offsets for a conflict graph; `sizes` holds (size, alignment) of each buffer.
-pub fn conflicts(sizes: &[(u64, u64)], edges: &[(usize, usize)], offsets: &[u64], height: u64) -> Result<(), Violation> {
+pub fn conflicts(
+    sizes: &[(u64, u64)],
+    edges: &[(usize, usize)],
+    offsets: &[u64],
+    height: u64,
+) -> Result<(), Violation> {
     each_alone(sizes, offsets, height)?;
     edges.iter().filter(|(a, b)| a != b).try_for_each(|&(a, b)| disjoint(sizes, offsets, a, b))
 }

@@ -1,0 +1,203 @@
+//! Test cases in ONNX's own layout: a folder with `model.onnx` and `test_data_set_*/{input,output}_*.pb`.
+//!
+//! In: folders. Out: cases with their data sets, and the comparison of results with what is expected.
+
+use crate::error::{CompileError, CompileErrors, Stage};
+use crate::import::ImportOptions;
+use crate::ir::Tensor;
+use crate::onnx::{self, Decoded, model::Type};
+use kiln_kernels::Dtype;
+use std::path::{Path, PathBuf};
+
+/// Tolerances: `|got - want| <= atol + rtol * |want|`.
+#[derive(Clone, Copy, Debug)]
+pub struct Tolerance {
+    /// Relative.
+    pub rtol: f64,
+    /// Absolute.
+    pub atol: f64,
+}
+
+impl Default for Tolerance {
+    fn default() -> Self {
+        Self { rtol: 1e-3, atol: 1e-7 }
+    }
+}
+
+/// Inputs and expected outputs of one run.
+#[derive(Clone, Debug)]
+pub struct DataSet {
+    /// Graph inputs in order.
+    pub inputs: Vec<Tensor>,
+    /// Expected outputs in order.
+    pub outputs: Vec<Tensor>,
+}
+
+/// A folder with a model and data.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The folder's name.
+    pub name: String,
+    /// The folder.
+    pub folder: PathBuf,
+    /// From `data.json`, if it is there.
+    pub tolerance: Option<Tolerance>,
+}
+
+/// The cases in a folder: itself, or the folders below it that hold a `model.onnx`, sorted.
+pub fn find(folder: &Path) -> std::io::Result<Vec<Case>> {
+    if folder.join("model.onnx").is_file() {
+        return Ok(vec![case(folder)]);
+    }
+    let mut below: Vec<PathBuf> = std::fs::read_dir(folder)?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
+    below.sort();
+    let mut out = Vec::new();
+    for path in below.into_iter().filter(|p| p.is_dir()) {
+        out.extend(find(&path)?);
+    }
+    Ok(out)
+}
+
+fn case(folder: &Path) -> Case {
+    let name = folder.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
+    let tolerance = std::fs::read_to_string(folder.join("data.json")).ok().and_then(|text| {
+        let json: serde_json::Value = serde_json::from_str(&text).ok()?;
+        let default = Tolerance::default();
+        let number = |key: &str, d: f64| json.get(key).and_then(serde_json::Value::as_f64).unwrap_or(d);
+        Some(Tolerance { rtol: number("rtol", default.rtol), atol: number("atol", default.atol) })
+    });
+    Case { name, folder: folder.to_owned(), tolerance }
+}
+
+fn error(message: impl Into<String>) -> CompileErrors {
+    CompileError::new(Stage::Read, message).into()
+}
+
+impl Case {
+    /// Reads the model.
+    pub fn decode(&self) -> Result<Decoded, CompileErrors> {
+        onnx::read(self.folder.join("model.onnx"))
+    }
+
+    /// Reads the data sets, in order.
+    pub fn data_sets(&self, model: &onnx::Model) -> Result<Vec<DataSet>, CompileErrors> {
+        let mut out = Vec::new();
+        for i in 0.. {
+            let folder = self.folder.join(format!("test_data_set_{i}"));
+            if !folder.is_dir() {
+                break;
+            }
+            let inputs = read_all(&folder, "input", model.graph.inputs.iter().map(|v| v.ty.as_ref()))?;
+            let outputs = read_all(&folder, "output", model.graph.outputs.iter().map(|v| v.ty.as_ref()))?;
+            out.push(DataSet { inputs, outputs });
+        }
+        if out.is_empty() { Err(error("no test_data_set_0 beside the model")) } else { Ok(out) }
+    }
+}
+
+fn read_all<'a>(
+    folder: &Path,
+    what: &str,
+    types: impl Iterator<Item = Option<&'a Type>>,
+) -> Result<Vec<Tensor>, CompileErrors> {
+    let mut out = Vec::new();
+    for (i, ty) in types.enumerate() {
+        if !matches!(ty, None | Some(Type::Tensor(..))) {
+            return Err(error(format!("{what} {i}: only tensors are supported yet")));
+        }
+        let path = folder.join(format!("{what}_{i}.pb"));
+        let bytes = std::fs::read(&path).map_err(|e| error(format!("cannot read {}: {e}", path.display())))?;
+        let (_, t) = onnx::read_tensor(bytes)?;
+        let data = t.bytes().cloned().ok_or_else(|| error(format!("{what} {i}: strings are not supported yet")))?;
+        out.push(Tensor::new(t.dtype, t.dims.clone(), data).ok_or_else(|| error("data and dims do not agree"))?);
+    }
+    Ok(out)
+}
+
+impl DataSet {
+    /// Import options that fix free extents to this data's.
+    pub fn import_options(&self) -> ImportOptions {
+        let input_dims = self.inputs.iter().enumerate().map(|(i, t)| (i, t.dims().to_vec())).collect();
+        ImportOptions { input_dims, ..ImportOptions::default() }
+    }
+}
+
+/// Compares results; the reason where they differ.
+pub fn compare(got: &[Tensor], want: &[Tensor], tolerance: Tolerance) -> Result<(), String> {
+    if got.len() != want.len() {
+        return Err(format!("{} outputs, expected {}", got.len(), want.len()));
+    }
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        compare_one(g, w, tolerance).map_err(|e| format!("output {i}: {e}"))?;
+    }
+    Ok(())
+}
+
+fn compare_one(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Result<(), String> {
+    if got.dtype() != want.dtype() || got.dims() != want.dims() {
+        return Err(format!("{got:?}, expected {want:?}"));
+    }
+    let (Some(g), Some(w)) = (to_f64s(got), to_f64s(want)) else {
+        if got.data() == want.data() {
+            return Ok(());
+        }
+        let size = got.dtype().size_bytes().max(1);
+        let wrong = got.data().chunks(size).zip(want.data().chunks(size)).filter(|(a, b)| a != b).count();
+        let at = got.data().chunks(size).zip(want.data().chunks(size)).position(|(a, b)| a != b).unwrap_or(0);
+        let show = |t: &Tensor| t.to_ints().map_or_else(|| "other bytes".into(), |v| v[at].to_string());
+        return Err(format!(
+            "{wrong} of {} elements differ; at {at} {}, expected {}",
+            got.numel(),
+            show(got),
+            show(want)
+        ));
+    };
+    let mut worst = (0.0f64, 0usize);
+    let mut wrong = 0usize;
+    for (i, (&g, &w)) in g.iter().zip(&w).enumerate() {
+        let excess = if g == w || (g.is_nan() && w.is_nan()) {
+            continue;
+        } else if g.is_finite() && w.is_finite() {
+            (g - w).abs() - (tolerance.atol + tolerance.rtol * w.abs())
+        } else {
+            f64::INFINITY
+        };
+        if excess > 0.0 {
+            wrong += 1;
+            if excess > worst.0 {
+                worst = (excess, i);
+            }
+        }
+    }
+    if wrong == 0 {
+        return Ok(());
+    }
+    let i = worst.1;
+    Err(format!("{wrong} of {} elements differ; worst at {i}: {}, expected {}", g.len(), g[i], w[i]))
+}
+
+/// The elements of a float tensor (real and imaginary parts of a complex one).
+fn to_f64s(t: &Tensor) -> Option<Vec<f64>> {
+    let halves = |f: fn(u16) -> f64| t.data().chunks_exact(2).map(|c| f(u16::from_le_bytes([c[0], c[1]]))).collect();
+    Some(match t.dtype() {
+        Dtype::F32 => t.to_f32s()?.into_iter().map(f64::from).collect(),
+        Dtype::F64 => t.to_f64s()?,
+        Dtype::C64 => {
+            t.data().chunks_exact(4).map(|c| f64::from(f32::from_le_bytes([c[0], c[1], c[2], c[3]]))).collect()
+        }
+        Dtype::Bf16 => halves(|b| f64::from(f32::from_bits(u32::from(b) << 16))),
+        Dtype::F16 => halves(f16_value),
+        _ => return None,
+    })
+}
+
+fn f16_value(bits: u16) -> f64 {
+    let (sign, exponent, mantissa) = (bits >> 15, (bits >> 10) & 31, f64::from(bits & 1023));
+    let magnitude = match exponent {
+        0 => mantissa * 2f64.powi(-24),
+        31 if mantissa == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        e => (1024.0 + mantissa) * 2f64.powi(i32::from(e) - 25),
+    };
+    if sign == 1 { -magnitude } else { magnitude }
+}

@@ -1,0 +1,54 @@
+//! From a program to a Rust module and its weights: formatted, commented, straight-line.
+//!
+//! In: a verified [`Program`], nothing else. Out: source text without paths, time stamps or weight literals, and the
+//! weights' bytes. The module calls `kiln`'s kernels with baked descriptors and contains no `unsafe` of its own.
+//! Invariant: names from the model appear only in comments, docs and string literals, escaped.
+
+mod dims;
+mod model;
+mod names;
+mod steps;
+
+pub use names::{module_name, unique_idents};
+
+use crate::error::{CompileError, Stage};
+use crate::program::Program;
+use quote::quote;
+
+/// Version of the interface between generated modules and `kiln`.
+pub const ABI: u32 = 1;
+
+/// What a compile writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Emitted {
+    /// The module's source, for `NAME.rs`.
+    pub source: String,
+    /// The weights, for `NAME.weights`.
+    pub weights: Vec<u8>,
+}
+
+/// Where a module's weights come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WeightsFrom {
+    /// The binary.
+    #[default]
+    Embed,
+    /// A file, read when the model starts.
+    File,
+}
+
+/// Prints the program.
+pub fn emit(program: &Program, weights_from: WeightsFrom) -> Result<Emitted, CompileError> {
+    let weights = program.weights_blob();
+    let head = model::header(program);
+    let items = model::items(program, &weights, weights_from)?;
+    let steps = steps::items(program)?;
+    let tokens = quote! { #items #steps };
+    let file: syn::File = syn::parse2(tokens).map_err(|e| broken(&e.to_string()))?;
+    let body = steps::comments(&prettyplease::unparse(&file));
+    Ok(Emitted { source: format!("{head}\n{body}"), weights })
+}
+
+fn broken(what: &str) -> CompileError {
+    CompileError::new(Stage::Emit, format!("the generated module does not parse: {what} (a bug in the compiler)"))
+}

@@ -1,0 +1,124 @@
+//! Runs kernel calls inside the compiler: constant folding, and checks of plans and kernels without a build.
+//!
+//! The same descriptors and kernels run here as in generated modules.
+
+use crate::error::{CompileError, Stage};
+use crate::ir::{Dim, Graph, Symbol, SymbolSource, Tensor, TensorType};
+use crate::lower::{BufferKind, Call, Lowered};
+use crate::program::Program;
+use kiln_kernels::isa::Isa;
+use kiln_kernels::{AlignedBytes, Cx, Region, RunState};
+use std::sync::atomic::AtomicI64;
+
+fn fail(message: impl Into<String>) -> CompileError {
+    CompileError::new(Stage::Fold, message)
+}
+
+/// The slots of extents found at run time that these calls write.
+fn slots<'c>(calls: impl Iterator<Item = &'c dyn Call>) -> Vec<AtomicI64> {
+    let n = calls.flat_map(|c| c.found()).max().map_or(0, |last| last + 1);
+    (0..n).map(|_| AtomicI64::new(0)).collect()
+}
+
+/// A symbol's value, as far as kernels found it.
+fn value_of<'c>(cx: &'c Cx<'_>) -> impl Fn(&Symbol) -> i64 + 'c {
+    |symbol| match symbol.source {
+        SymbolSource::Data { slot } => i64::try_from(cx.dim(slot)).unwrap_or(i64::MAX),
+        SymbolSource::Input { .. } => 0,
+    }
+}
+
+/// The extents that a type has in this run.
+fn actual_dims(ty: &TensorType, cx: &Cx<'_>) -> Result<Vec<usize>, CompileError> {
+    let extent = |d: &Dim| usize::try_from(d.eval(&value_of(cx))).map_err(|_| fail(format!("a negative extent {d}")));
+    ty.shape.iter().map(extent).collect()
+}
+
+/// Runs a planned program here, in one arena as a generated module does. Extents must be constant or found by kernels.
+pub fn run_program(program: &Program, inputs: &[&[u8]], isa: Isa) -> Result<Vec<Tensor>, CompileError> {
+    let to_usize = |b: u64| usize::try_from(b).map_err(|_| fail("too large for this machine"));
+    let no_memory = || fail("out of memory");
+    let mut arena = AlignedBytes::zeroed(to_usize(program.arena.bytes)?).ok_or_else(no_memory)?;
+    let weights = AlignedBytes::copy_of(&program.weights_blob()).ok_or_else(no_memory)?;
+    let mut given = Vec::with_capacity(program.inputs.len());
+    for (i, port) in program.inputs.iter().enumerate() {
+        let data = inputs.get(i).filter(|d| port.ty.bytes().as_const() == i64::try_from(d.len()).ok());
+        let data = data.ok_or_else(|| fail(format!("input \"{}\" has the wrong size", port.name)))?;
+        given.push(AlignedBytes::copy_of(data).ok_or_else(no_memory)?);
+    }
+    let dims = slots(program.steps.iter().map(|s| s.call.as_ref()));
+    let state = RunState::new();
+    let mut regions = vec![Region::write(arena.as_mut_slice()), Region::read(weights.as_slice())];
+    regions.extend(given.iter().map(|g| Region::read(g.as_slice())));
+    let cx = Cx::new(&regions, isa, &state, &dims);
+    for (i, step) in program.steps.iter().enumerate() {
+        cx.at(u32::try_from(i).unwrap_or(u32::MAX));
+        step.call.run(&cx, &value_of(&cx));
+        if let Some((_, fault)) = state.fault() {
+            return Err(fail(fault.message()).at_node(&step.node, ""));
+        }
+    }
+    let shapes: Vec<_> = program.outputs.iter().map(|p| actual_dims(&p.ty, &cx)).collect();
+    let mut out = Vec::with_capacity(program.outputs.len());
+    for (port, dims) in program.outputs.iter().zip(shapes) {
+        let dims = dims?;
+        let bytes = dims.iter().product::<usize>() * port.ty.dtype.size_bytes();
+        let off = to_usize(port.off)?;
+        let data = arena.as_slice().get(off..off + bytes).ok_or_else(|| fail("an output lies outside the arena"))?;
+        out.push(Tensor::new(port.ty.dtype, dims, data.to_vec().into()).ok_or_else(|| fail("size"))?);
+    }
+    Ok(out)
+}
+
+/// Runs the steps with every buffer in memory of its own, as large as it can become. Extents must be constant or found by
+/// kernels; outputs have the extents found.
+///
+/// Returns the graph outputs in order. `inputs` are the graph inputs' bytes.
+pub fn run_unplanned(
+    graph: &Graph,
+    lowered: &Lowered,
+    inputs: &[&[u8]],
+    isa: Isa,
+) -> Result<Vec<Tensor>, CompileError> {
+    let mut memory = Vec::with_capacity(lowered.buffers.len());
+    for buffer in &lowered.buffers {
+        let bytes = buffer.bytes.upper().and_then(|b| usize::try_from(b).ok());
+        let bytes = bytes.ok_or_else(|| fail(format!("the size of {} has no bound", buffer.name)))?;
+        let block = match &buffer.kind {
+            BufferKind::Weight(data) => AlignedBytes::copy_of(data),
+            BufferKind::Input(i) => {
+                let data = inputs.get(*i).filter(|d| d.len() == bytes);
+                AlignedBytes::copy_of(data.ok_or_else(|| fail(format!("input {} has the wrong size", buffer.name)))?)
+            }
+            BufferKind::Activation | BufferKind::Scratch => AlignedBytes::zeroed(bytes),
+        };
+        memory.push(block.ok_or_else(|| fail("out of memory"))?);
+    }
+    let regions: Vec<_> = memory.iter_mut().map(|m| Region::write(m.as_mut_slice())).collect();
+    let state = RunState::new();
+    let dims = slots(lowered.steps.iter().map(|s| s.call.as_ref()));
+    let cx = Cx::new(&regions, isa, &state, &dims);
+    for (i, step) in lowered.steps.iter().enumerate() {
+        cx.at(u32::try_from(i).unwrap_or(u32::MAX));
+        step.call.run(&cx, &value_of(&cx));
+        if let Some((_, fault)) = state.fault() {
+            let error = fail(fault.message());
+            return Err(match graph.nodes.get(step.node_idx) {
+                Some(node) => error.at_node(&node.name, &node.full_op()),
+                None => error,
+            });
+        }
+    }
+    let types = graph.outputs.iter().map(|(_, v)| graph.tensor_type(*v)).collect::<Result<Vec<_>, _>>()?;
+    let shapes: Vec<_> = types.iter().map(|ty| actual_dims(ty, &cx)).collect();
+    let mut out = Vec::with_capacity(graph.outputs.len());
+    for (((name, _), place), (ty, dims)) in graph.outputs.iter().zip(&lowered.outputs).zip(types.iter().zip(shapes)) {
+        let dims = dims?;
+        let bytes = dims.iter().product::<usize>() * ty.dtype.size_bytes();
+        let off = usize::try_from(place.off).map_err(|_| fail("offset"))?;
+        let data = memory[place.buffer as usize].as_slice().get(off..off + bytes);
+        let data = data.ok_or_else(|| fail(format!("output \"{name}\" lies outside its buffer")))?;
+        out.push(Tensor::new(ty.dtype, dims, data.to_vec().into()).ok_or_else(|| fail("size"))?);
+    }
+    Ok(out)
+}

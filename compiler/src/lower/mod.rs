@@ -1,0 +1,177 @@
+//! From the graph to kernel calls over buffers: every node's `lower` in order.
+//!
+//! Out: steps (calls) in a topological order, buffers with sizes, weights packed, the places of inputs and outputs.
+//! Invariant: an operand's `mem` is a buffer index here; planning turns it into a region and an offset.
+
+pub mod call;
+mod cx;
+
+pub use call::{Call, CallOperand, FieldText};
+pub use cx::{LowerCx, value_bytes, width_of};
+
+use crate::error::{CompileError, CompileErrors, Stage};
+use crate::ir::{Dim, Graph, ValueId};
+use crate::ops::{self, view::NodeView};
+use bytes::Bytes;
+use std::collections::HashMap;
+
+/// What a buffer is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BufferKind {
+    /// A value that kernels make.
+    Activation,
+    /// Used inside one node only.
+    Scratch,
+    /// Constant bytes.
+    Weight(Bytes),
+    /// A graph input, read from the caller's memory.
+    Input(usize),
+}
+
+/// A piece of memory.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// The value's name, or what it is for.
+    pub name: String,
+    /// Size in bytes.
+    pub bytes: Dim,
+    /// What it is.
+    pub kind: BufferKind,
+}
+
+/// Where a value lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Buffer index.
+    pub buffer: u32,
+    /// Byte offset in it.
+    pub off: u64,
+}
+
+/// One kernel call of one node.
+#[derive(Debug)]
+pub struct Step {
+    /// The call.
+    pub call: Box<dyn Call>,
+    /// Index of the node in the graph.
+    pub node_idx: usize,
+}
+
+/// A lowered graph.
+#[derive(Debug, Default)]
+pub struct Lowered {
+    /// Calls in order.
+    pub steps: Vec<Step>,
+    /// Buffers.
+    pub buffers: Vec<Buffer>,
+    /// For every value of the graph, where it lies.
+    pub places: Vec<Option<Place>>,
+    /// Where each graph output lies.
+    pub outputs: Vec<Place>,
+    by_content: HashMap<Bytes, u32>,
+}
+
+impl Lowered {
+    fn add_buffer(&mut self, buffer: Buffer) -> u32 {
+        self.buffers.push(buffer);
+        u32::try_from(self.buffers.len() - 1).expect("invariant: fewer than 2^32 buffers")
+    }
+
+    fn add_weight(&mut self, data: Bytes, name: &str) -> u32 {
+        if let Some(&b) = self.by_content.get(&data) {
+            return b;
+        }
+        let kind = BufferKind::Weight(data.clone());
+        let b = self.add_buffer(Buffer { name: name.to_owned(), bytes: Dim::from(data.len()), kind });
+        self.by_content.insert(data, b);
+        b
+    }
+}
+
+/// Lowers a whole graph. All nodes' errors are collected.
+pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> {
+    let mut out = Lowered { places: vec![None; graph.values.len()], ..Lowered::default() };
+    let mut errors = CompileErrors::default();
+    for (i, &v) in graph.inputs.iter().enumerate() {
+        let name = graph.value(v).name.clone();
+        match graph.tensor_type(v) {
+            Ok(ty) => {
+                let buffer = out.add_buffer(Buffer { name, bytes: ty.bytes(), kind: BufferKind::Input(i) });
+                out.places[v.0 as usize] = Some(Place { buffer, off: 0 });
+            }
+            Err(e) => errors.push(CompileError { stage: Stage::Lower, ..e }.at(format!("graph input \"{name}\""))),
+        }
+    }
+    for node_idx in 0..graph.nodes.len() {
+        if let Err(e) = lower_node(graph, node_idx, &mut out, n_streams) {
+            errors.push(e);
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    place_outputs(graph, &mut out)?;
+    Ok(out)
+}
+
+pub(crate) fn lower_node(
+    graph: &Graph,
+    node_idx: usize,
+    out: &mut Lowered,
+    n_streams: usize,
+) -> Result<(), CompileError> {
+    let node = &graph.nodes[node_idx];
+    let named = |e: CompileError| CompileError { stage: Stage::Lower, ..e }.at_node(&node.name, &node.full_op());
+    let op = ops::find(node).map_err(named)?;
+    let view = NodeView { graph, node };
+    (op.lower)(&mut LowerCx::new(view, node_idx, out, n_streams)).map_err(named)
+}
+
+/// Outputs lie in memory that the module owns: an output that is a graph input or a constant is copied at the end.
+fn place_outputs(graph: &Graph, out: &mut Lowered) -> Result<(), CompileErrors> {
+    let mut copies: HashMap<ValueId, Place> = HashMap::new();
+    for (name, v) in &graph.outputs {
+        let value = graph.value(*v);
+        let ty = graph.tensor_type(*v).map_err(|e| e.at(format!("graph output \"{name}\"")))?;
+        if out.places[v.0 as usize].is_none()
+            && let Some(t) = &value.constant
+        {
+            let buffer = out.add_weight(t.data().clone(), name);
+            out.places[v.0 as usize] = Some(Place { buffer, off: 0 });
+        }
+        let Some(place) = out.places[v.0 as usize] else {
+            return Err(CompileError::new(Stage::Lower, "nothing makes it")
+                .at(format!("graph output \"{name}\""))
+                .into());
+        };
+        let owned = matches!(out.buffers[place.buffer as usize].kind, BufferKind::Activation | BufferKind::Scratch);
+        if owned {
+            out.outputs.push(place);
+            continue;
+        }
+        if let Some(&copy) = copies.get(v) {
+            out.outputs.push(copy);
+            continue;
+        }
+        let bytes = ty.bytes();
+        let buffer = out.add_buffer(Buffer { name: name.clone(), bytes: bytes.clone(), kind: BufferKind::Activation });
+        let one = || Dim::Const(1);
+        let dims = std::array::from_fn(|i| if i == 7 { bytes.clone() } else { one() });
+        let strides: [Dim; 8] = std::array::from_fn(|i| Dim::Const(i64::from(i == 7)));
+        let copy = kiln_kernels::CopyNd {
+            x: kiln_kernels::Operand::at(place.buffer, place.off, bytes.clone()),
+            y: kiln_kernels::Operand::at(buffer, 0, bytes.clone()),
+            x_start: Dim::Const(0),
+            y_start: Dim::Const(0),
+            dims,
+            x_strides: strides.clone(),
+            y_strides: strides,
+        };
+        let call = call::call(&[kiln_kernels::Dtype::U8], copy)?;
+        out.steps.push(Step { call, node_idx: usize::MAX });
+        let copy = Place { buffer, off: 0 };
+        copies.insert(*v, copy);
+        out.outputs.push(copy);
+    }
+    Ok(())
+}

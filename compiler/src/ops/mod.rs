@@ -1,0 +1,152 @@
+//! The operator table: one row per operator, one file per operator or family.
+//!
+//! A row says how an operator infers types, lowers to kernel calls, what it costs and which layouts it takes. Adding an
+//! operator touches its file and one line here.
+
+mod def;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod view;
+
+mod arg;
+mod attention;
+mod batch_norm;
+mod binary;
+mod broadcast;
+mod cast;
+mod classify;
+mod clip;
+mod concat;
+mod constant;
+mod contrib_gelu;
+pub(crate) mod conv;
+mod conv_transpose;
+mod depth_space;
+mod dropout;
+mod dynamic_quantize;
+mod expand;
+mod found;
+mod gather;
+mod gather_nd;
+mod group_norm;
+mod half;
+mod identity;
+mod index;
+mod int_conv;
+mod int_matmul;
+mod layer_norm;
+pub(crate) mod layout;
+pub(crate) mod matmul;
+mod number;
+mod one_hot;
+mod pad;
+pub(crate) mod pool;
+mod pow;
+mod quant;
+mod quantize_linear;
+mod range;
+mod recurrent;
+mod reduce;
+mod reshape;
+mod resize;
+mod rotary;
+mod scatter;
+mod select;
+mod sequence_axis;
+mod shape;
+mod slice;
+mod softmax;
+mod split;
+mod strided;
+mod top_k;
+mod transpose;
+mod triangle;
+mod unary;
+mod variadic;
+pub(crate) mod window;
+
+pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
+
+use crate::error::{CompileError, Stage};
+use crate::ir::Node;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// All rows, by family.
+static FAMILIES: &[&[OpDef]] = &[
+    arg::OPS,
+    attention::OPS,
+    batch_norm::OPS,
+    binary::OPS,
+    cast::OPS,
+    classify::OPS,
+    clip::OPS,
+    concat::OPS,
+    constant::OPS,
+    dynamic_quantize::OPS,
+    contrib_gelu::OPS,
+    conv::OPS,
+    conv_transpose::OPS,
+    dropout::OPS,
+    expand::OPS,
+    found::OPS,
+    gather::OPS,
+    matmul::OPS,
+    gather_nd::OPS,
+    identity::OPS,
+    layout::OPS,
+    int_conv::OPS,
+    int_matmul::OPS,
+    pad::OPS,
+    quantize_linear::OPS,
+    range::OPS,
+    pow::OPS,
+    reshape::OPS,
+    select::OPS,
+    resize::OPS,
+    shape::OPS,
+    slice::OPS,
+    split::OPS,
+    group_norm::OPS,
+    layer_norm::OPS,
+    recurrent::OPS,
+    reduce::OPS,
+    pool::OPS,
+    rotary::OPS,
+    softmax::OPS,
+    depth_space::OPS,
+    one_hot::OPS,
+    scatter::OPS,
+    sequence_axis::OPS,
+    top_k::OPS,
+    triangle::OPS,
+    transpose::OPS,
+    unary::OPS,
+    variadic::OPS,
+];
+
+static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static OpDef>> =
+    LazyLock::new(|| FAMILIES.iter().copied().flatten().map(|op| ((op.domain, op.name), op)).collect());
+
+/// Every operator, sorted by domain and name.
+pub fn all() -> Vec<&'static OpDef> {
+    let mut ops: Vec<_> = FAMILIES.iter().copied().flatten().collect();
+    ops.sort_by_key(|op| (op.domain, op.name));
+    ops
+}
+
+/// The row of a node's operator; an error where there is none, or where the operator is newer than the node's opset.
+pub fn find(node: &Node) -> Result<&'static OpDef, CompileError> {
+    let domain = if node.domain == "ai.onnx" { "" } else { node.domain.as_str() };
+    let op = TABLE
+        .get(&(domain, node.op.as_str()))
+        .copied()
+        .ok_or_else(|| CompileError::new(Stage::Infer, format!("operator {} is not supported", node.full_op())))?;
+    let first = op.since.first().copied().unwrap_or(1);
+    if node.version < first {
+        let message =
+            format!("operator {} exists since opset {first}, the model imports opset {}", op.name, node.version);
+        return Err(CompileError::new(Stage::Infer, message));
+    }
+    Ok(op)
+}

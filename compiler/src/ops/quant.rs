@@ -1,0 +1,128 @@
+//! What the quantised operators share: scales as `f32`, zero points, their arrangement, memory types.
+
+use super::view::{NodeView, Result, resolve_axis, wrong};
+use super::{half, strided::row_major};
+use crate::ir::{Dim, Tensor};
+use crate::lower::LowerCx;
+use kiln_kernels::{Cast, Decode, Dtype, Operand, Precision, SmallFloat, bf16, f16};
+
+/// The type in memory of an integer type: narrower ones take a byte.
+pub fn memory_type(dtype: Dtype) -> Dtype {
+    match dtype {
+        Dtype::U4 | Dtype::U2 => Dtype::U8,
+        Dtype::I4 | Dtype::I2 => Dtype::I8,
+        other => other,
+    }
+}
+
+/// Least and greatest value of an integer type of at most 16 bits.
+pub fn limits(dtype: Dtype) -> Option<(i32, i32)> {
+    let bits = u32::try_from(dtype.bits()).ok().filter(|_| dtype.is_int() && dtype.bits() <= 16)?;
+    Some(if dtype.is_signed() { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) })
+}
+
+/// The precision that a scale's type stands for.
+pub fn precision(dtype: Dtype) -> Precision {
+    match dtype {
+        Dtype::F16 => Precision::F16,
+        Dtype::Bf16 => Precision::Bf16,
+        _ => Precision::F32,
+    }
+}
+
+/// The elements of a constant float tensor as `f32`s.
+pub fn const_f32s(t: &Tensor) -> Option<Vec<f32>> {
+    let halves = |f: fn(u16) -> f32| t.data().chunks_exact(2).map(|c| f(u16::from_le_bytes([c[0], c[1]]))).collect();
+    Some(match t.dtype() {
+        Dtype::F32 => t.to_f32s()?,
+        Dtype::F16 => halves(|b| f16::from_bits(b).to_f32()),
+        Dtype::Bf16 => halves(|b| bf16::from_bits(b).to_f32()),
+        Dtype::I32 => t.to_i32s()?.into_iter().map(|v| v as f32).collect(),
+        other => {
+            let format = SmallFloat::of(other)?;
+            t.data().iter().map(|&b| format.decode(b)).collect()
+        }
+    })
+}
+
+/// A scale operand, or one that takes part in such arithmetic, as `f32`.
+pub fn as_f32(cx: &mut LowerCx<'_>, i: usize) -> Result<Operand<Dim>> {
+    let ty = cx.ty(i)?;
+    if ty.dtype == Dtype::F32 {
+        return cx.x(i);
+    }
+    if let Some(values) = cx.constant(i).and_then(|t| const_f32s(t)) {
+        return Ok(cx.f32_weights(&values));
+    }
+    if half::is_half(ty.dtype) {
+        return half::x(cx, i);
+    }
+    let (x, n) = (cx.x(i)?, ty.numel());
+    let y = cx.scratch(n.clone() * Dim::Const(4));
+    if let Some(format) = SmallFloat::of(ty.dtype) {
+        cx.call(&[Dtype::U8, Dtype::F32], Decode { x, y: y.clone(), n, format })?;
+    } else {
+        cx.call(&[memory_type(ty.dtype), Dtype::F32], Cast { x, y: y.clone(), n })?;
+    }
+    Ok(y)
+}
+
+/// How scales and zero points belong to the elements of a tensor seen as `[outer, n, inner]`.
+pub struct Arrangement {
+    /// `[outer, n, inner]`.
+    pub dims: [Dim; 3],
+    /// Elements along `n` that share a scale.
+    pub block: Dim,
+    /// Strides of the scales over outer positions, blocks, inner positions.
+    pub strides: [Dim; 3],
+}
+
+impl Arrangement {
+    /// Of operand 0, with scales in operand `scale` and, where given, zero points in operand `zero`.
+    pub fn of(cx: &NodeView<'_>, scale: usize, zero: usize) -> Result<Self> {
+        let (x, s) = (cx.ty(0)?, cx.ty(scale)?);
+        if let Some(z) = cx.opt_ty(zero)?
+            && !(z.shape == s.shape || (z.numel().is(1) && s.numel().is(1)))
+        {
+            let known = z.const_dims().is_some() && s.const_dims().is_some();
+            if known || z.rank() != s.rank() {
+                return Err(wrong(format!("expected the scale's shape, {s}, found {z}")).at_input(zero));
+            }
+        }
+        let one = || Dim::Const(1);
+        let none = || Dim::Const(0);
+        let block = cx.int("block_size", 0)?;
+        if block < 0 {
+            return Err(wrong("must not be negative").at_attribute("block_size"));
+        }
+        if s.rank() == 0 || (s.rank() == 1 && s.shape[0].is(1)) {
+            return Ok(Self { dims: [one(), one(), x.numel()], block: one(), strides: [none(), none(), none()] });
+        }
+        // A vector is quantised along its only axis, whatever the default says.
+        let axis = if x.rank() == 1 && !cx.has_attr("axis") { 0 } else { cx.int("axis", 1)? };
+        let axis = resolve_axis(axis, x.rank()).map_err(|e| e.at_attribute("axis"))?;
+        let outer: Dim = x.shape[..axis].iter().cloned().product();
+        let inner: Dim = x.shape[axis + 1..].iter().cloned().product();
+        let n = x.shape[axis].clone();
+        let fits = |a: &Dim, b: &Dim| a == b || a.as_const().is_none() || b.as_const().is_none();
+        if block == 0 {
+            if s.rank() != 1 || !fits(&s.shape[0], &n) {
+                return Err(wrong(format!("expected a scale for each of {n} positions, found {s}")).at_input(scale));
+            }
+            if inner.is(1) {
+                return Ok(Self { dims: [outer, one(), n], block: one(), strides: [none(), none(), one()] });
+            }
+            return Ok(Self { dims: [outer, n, inner], block: one(), strides: [none(), one(), none()] });
+        }
+        let block = Dim::Const(block);
+        let mut expected = x.shape.clone();
+        expected[axis] = n.ceil_div(&block);
+        if s.rank() != x.rank() || !s.shape.iter().zip(&expected).all(|(a, b)| fits(a, b)) {
+            let expected = crate::ir::ShapeText(&expected);
+            return Err(wrong(format!("expected scales of shape {expected}, found {s}")).at_input(scale));
+        }
+        let step = row_major(&expected);
+        let outer_stride = if axis == 0 { none() } else { step[axis - 1].clone() };
+        Ok(Self { dims: [outer, n, inner], block, strides: [outer_stride, step[axis].clone(), one()] })
+    }
+}

@@ -1,0 +1,146 @@
+//! Sliding windows of convolutions and pools: kernel, strides, dilations, padding, and the extents that come out.
+//!
+//! The formulas are those of the operator pages (<https://onnx.ai/onnx/operators/onnx__Conv.html>, `onnx__MaxPool.html`).
+
+use super::view::{NodeView, Result, wrong};
+use crate::ir::Dim;
+
+/// Greatest kernel extent, stride, dilation or padding that is taken seriously.
+const MAX: i64 = 1 << 31;
+
+/// A window over the spatial axes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// Kernel extents.
+    pub kernel: Vec<i64>,
+    /// Steps.
+    pub strides: Vec<i64>,
+    /// Distances between taps.
+    pub dilations: Vec<i64>,
+    /// Padding before each axis.
+    pub pads_begin: Vec<i64>,
+    /// Padding after each axis.
+    pub pads_end: Vec<i64>,
+}
+
+/// What the attribute `auto_pad` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AutoPad {
+    /// Explicit padding.
+    NotSet,
+    /// None at all.
+    Valid,
+    /// As much as keeps `ceil(in / stride)`, the odd one after.
+    SameUpper,
+    /// The same, the odd one before.
+    SameLower,
+}
+
+/// The attribute `auto_pad`.
+pub(crate) fn auto_pad(cx: &NodeView<'_>) -> Result<AutoPad> {
+    Ok(match cx.text("auto_pad", "NOTSET")? {
+        "NOTSET" | "" => AutoPad::NotSet,
+        "VALID" => AutoPad::Valid,
+        "SAME_UPPER" => AutoPad::SameUpper,
+        "SAME_LOWER" => AutoPad::SameLower,
+        other => return Err(wrong(format!("unknown value \"{other}\"")).at_attribute("auto_pad")),
+    })
+}
+
+/// An INTS attribute with one number an axis, all within bounds.
+pub(crate) fn per_axis(cx: &NodeView<'_>, name: &str, n: usize, default: i64, min: i64) -> Result<Vec<i64>> {
+    let values = match cx.opt_ints(name)? {
+        None => return Ok(vec![default; n]),
+        Some(v) => v,
+    };
+    if values.len() != n {
+        return Err(wrong(format!("expected {n} values, found {}", values.len())).at_attribute(name));
+    }
+    if let Some(v) = values.iter().find(|v| !(min..=MAX).contains(v)) {
+        return Err(wrong(format!("{v} is not between {min} and {MAX}")).at_attribute(name));
+    }
+    Ok(values.to_vec())
+}
+
+impl Window {
+    /// The window of a node over these spatial extents.
+    pub(crate) fn of(cx: &NodeView<'_>, spatial: &[Dim], kernel: Vec<i64>) -> Result<Self> {
+        let n = spatial.len();
+        let strides = per_axis(cx, "strides", n, 1, 1)?;
+        let dilations = per_axis(cx, "dilations", n, 1, 1)?;
+        let auto = auto_pad(cx)?;
+        let (mut pads_begin, mut pads_end) = (vec![0; n], vec![0; n]);
+        match auto {
+            AutoPad::Valid => {}
+            AutoPad::NotSet => {
+                let pads = per_axis(cx, "pads", 2 * n, 0, 0)?;
+                pads_begin.copy_from_slice(&pads[..n]);
+                pads_end.copy_from_slice(&pads[n..]);
+            }
+            AutoPad::SameUpper | AutoPad::SameLower => {
+                for i in 0..n {
+                    let effective = (kernel[i] - 1) * dilations[i] + 1;
+                    let total = match spatial[i].as_const() {
+                        Some(x) => {
+                            let out = (x + strides[i] - 1) / strides[i];
+                            ((out - 1) * strides[i] + effective - x).max(0)
+                        }
+                        // With steps of one the padding does not depend on the extent.
+                        None if strides[i] == 1 => effective - 1,
+                        None => {
+                            return Err(wrong("SAME padding with a step needs a fixed extent").at_attribute("auto_pad"));
+                        }
+                    };
+                    let small = total / 2;
+                    let upper = auto == AutoPad::SameUpper;
+                    pads_begin[i] = if upper { small } else { total - small };
+                    pads_end[i] = total - pads_begin[i];
+                }
+            }
+        }
+        Ok(Self { kernel, strides, dilations, pads_begin, pads_end })
+    }
+
+    /// Extents after the window has passed. With `ceil`, a last window may hang over, if it starts inside the input or the
+    /// padding before it.
+    pub(crate) fn output(&self, spatial: &[Dim], ceil: bool) -> Result<Vec<Dim>> {
+        let mut out = Vec::with_capacity(spatial.len());
+        for (i, x) in spatial.iter().enumerate() {
+            let effective = (self.kernel[i] - 1).saturating_mul(self.dilations[i]).saturating_add(1);
+            let padded = x.clone() + Dim::Const(self.pads_begin[i]) + Dim::Const(self.pads_end[i]);
+            let room = padded - Dim::Const(effective);
+            if room.as_const().is_some_and(|r| r < 0) {
+                return Err(wrong(format!(
+                    "a window of {effective} does not fit axis {}: {x} with padding {} and {}",
+                    i + 2,
+                    self.pads_begin[i],
+                    self.pads_end[i]
+                )));
+            }
+            let stride = Dim::Const(self.strides[i]);
+            let mut n = if ceil { room.ceil_div(&stride) } else { room.floor_div(&stride) } + Dim::Const(1);
+            if ceil
+                && let (Some(c), Some(x)) = (n.as_const(), x.as_const())
+                && (c - 1) * self.strides[i] >= x + self.pads_begin[i]
+            {
+                n = Dim::Const(c - 1);
+            }
+            out.push(n);
+        }
+        Ok(out)
+    }
+
+    /// Three numbers from one a spatial axis, leading axes of extent 1 filled in.
+    pub(crate) fn three(values: &[i64], fill: i64) -> [Dim; 3] {
+        std::array::from_fn(|i| {
+            (i + values.len()).checked_sub(3).and_then(|j| values.get(j)).map_or(Dim::Const(fill), |&v| Dim::Const(v))
+        })
+    }
+}
+
+/// Three extents from spatial ones, leading axes of extent 1 filled in.
+pub(crate) fn three_dims(spatial: &[Dim]) -> [Dim; 3] {
+    std::array::from_fn(|i| {
+        (i + spatial.len()).checked_sub(3).and_then(|j| spatial.get(j)).cloned().unwrap_or(Dim::Const(1))
+    })
+}

@@ -1,0 +1,64 @@
+//! Dead and duplicate nodes.
+
+use crate::ir::{Attr, Graph, ValueId};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Removes nodes of which no result is read; results that nobody reads become absent where the operator has others.
+pub fn remove_dead(graph: &mut Graph) {
+    let mut live: HashSet<ValueId> = graph.outputs.iter().map(|(_, v)| *v).collect();
+    let mut kept = Vec::with_capacity(graph.nodes.len());
+    for mut node in std::mem::take(&mut graph.nodes).into_iter().rev() {
+        if !node.outputs.iter().flatten().any(|v| live.contains(v)) {
+            continue;
+        }
+        for output in &mut node.outputs {
+            if output.is_some_and(|v| !live.contains(&v)) {
+                *output = None;
+            }
+        }
+        live.extend(node.inputs.iter().flatten());
+        live.extend(node.bodies.values().flat_map(|b| b.captures.iter().map(|(outer, _)| *outer)));
+        kept.push(node);
+    }
+    kept.reverse();
+    graph.nodes = kept;
+}
+
+/// Merges nodes that compute the same from the same operands.
+pub fn merge_equal(graph: &mut Graph) {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut same: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    let nodes = std::mem::take(&mut graph.nodes);
+    let mut kept: Vec<crate::ir::Node> = Vec::with_capacity(nodes.len());
+    for mut node in nodes {
+        for v in node.inputs.iter_mut().flatten() {
+            if let Some(first) = same.get(v) {
+                *v = *first;
+            }
+        }
+        let pure = node.bodies.is_empty() && crate::ops::find(&node).is_ok_and(|op| op.pure);
+        let large = node.attrs.values().any(|a| matches!(a, Attr::Tensor(_) | Attr::Tensors(_)));
+        if pure && !large {
+            let wanted: Vec<bool> = node.outputs.iter().map(Option::is_some).collect();
+            let key = format!(
+                "{} {} {:?} {:?} {wanted:?}",
+                node.full_op(),
+                node.version,
+                node.inputs,
+                node.attrs.iter().map(|(k, a)| format!("{k}={a:?}")).collect::<Vec<_>>()
+            );
+            if let Some(&first) = seen.get(&key) {
+                for (mine, theirs) in node.outputs.iter().zip(kept[first].outputs.clone()) {
+                    if let (Some(mine), Some(theirs)) = (mine, theirs) {
+                        same.insert(*mine, theirs);
+                    }
+                }
+                continue;
+            }
+            seen.insert(key, kept.len());
+        }
+        kept.push(node);
+    }
+    graph.nodes = kept;
+    graph.substitute(&same);
+}

@@ -1,0 +1,165 @@
+//! Types of all values, and constant folding, in one walk in topological order.
+//!
+//! In: a graph whose inputs and constants are typed. Out: every value typed; nodes with constant operands and results of
+//! reasonable size evaluated by their own kernels and gone. Every error is collected; nodes behind a failed one are passed over.
+
+use crate::error::{CompileError, CompileErrors, Stage};
+use crate::exec;
+use crate::ir::{Dim, Graph, Node, Tensor, TensorType, Type, ValueId};
+use crate::lower::{self, Lowered};
+use crate::ops::{self, InferCx, OpDef, view::NodeView};
+use kiln_kernels::isa::Isa;
+use std::sync::Arc;
+
+/// A folded constant may be this large in any case …
+const FOLD_BYTES: usize = 1 << 16;
+/// … or this many times its operands' size …
+const FOLD_GROWTH: usize = 4;
+/// … up to this size.
+const FOLD_MAX_BYTES: usize = 1 << 28;
+
+/// Infers types and folds constants.
+pub fn infer(graph: &mut Graph) -> Result<(), CompileErrors> {
+    let mut errors = CompileErrors::default();
+    let mut next_slot = 0;
+    let nodes = std::mem::take(&mut graph.nodes);
+    let mut kept = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let named = |e: CompileError| e.at_node(&node.name, &node.full_op());
+        let op = match ops::find(&node) {
+            Ok(op) => op,
+            Err(e) => {
+                errors.push(named(e));
+                kept.push(node);
+                continue;
+            }
+        };
+        let untyped = node.inputs.iter().flatten().any(|v| graph.value(*v).ty.is_none());
+        if untyped {
+            // Behind a failed node: its error is enough.
+            kept.push(node);
+            continue;
+        }
+        match infer_node(graph, &node, op, &mut next_slot) {
+            Ok(()) => match fold_node(graph, &node, op) {
+                Ok(true) => {}
+                Ok(false) => kept.push(node),
+                Err(e) => {
+                    errors.push(named(e));
+                    kept.push(node);
+                }
+            },
+            Err(e) => {
+                errors.push(named(e));
+                kept.push(node);
+            }
+        }
+    }
+    graph.nodes = kept;
+    errors.or_ok(())
+}
+
+fn infer_node(graph: &mut Graph, node: &Node, op: &OpDef, next_slot: &mut usize) -> Result<(), CompileError> {
+    let view = NodeView { graph, node };
+    let mut cx = InferCx::new(view, next_slot);
+    (op.infer)(&mut cx)?;
+    cx.check_types()?;
+    let types = std::mem::take(&mut cx.types);
+    let constants = std::mem::take(&mut cx.constants);
+    let dims = op.dims.and_then(|f| f(&view));
+    for (i, ((id, ty), constant)) in node.outputs.iter().zip(types).zip(constants).enumerate() {
+        let Some(id) = id else { continue };
+        let Some(ty) = ty else {
+            let name = &graph.value(*id).name;
+            return Err(CompileError::new(Stage::Infer, format!("the operator has no result \"{name}\"")).at_output(i));
+        };
+        let value = graph.value_mut(*id);
+        check_declared(value.ty.as_ref(), &ty).map_err(|e| e.at_output(i))?;
+        value.ty = Some(ty);
+        value.constant = constant;
+    }
+    if let (Some(dims), Some(id)) = (dims, node.output(0)) {
+        set_dims(graph, id, dims);
+    }
+    Ok(())
+}
+
+/// A declared element type that contradicts the inferred one is an error; declared extents are only hints.
+fn check_declared(declared: Option<&Type>, inferred: &Type) -> Result<(), CompileError> {
+    match (declared, inferred) {
+        (Some(Type::Tensor(d)), Type::Tensor(i)) if d.dtype != i.dtype => {
+            Err(CompileError::new(Stage::Infer, format!("declared {}, inferred {i}", d.dtype)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Keeps a value's elements as expressions; where all are constant it becomes a constant.
+fn set_dims(graph: &mut Graph, id: ValueId, dims: Vec<Dim>) {
+    let Ok(ty) = graph.tensor_type(id) else { return };
+    let (dtype, shape) = (ty.dtype, ty.const_dims());
+    let Some(shape) = shape else { return };
+    if shape.iter().product::<usize>() != dims.len() {
+        return;
+    }
+    let ints: Option<Vec<i64>> = dims.iter().map(Dim::as_const).collect();
+    let tensor = match (ints, dtype) {
+        (Some(v), kiln_kernels::Dtype::I64) => Some(Tensor::from_i64s(&shape, &v)),
+        (Some(v), kiln_kernels::Dtype::I32) => {
+            v.iter().map(|&x| i32::try_from(x).ok()).collect::<Option<Vec<_>>>().map(|v| Tensor::from_i32s(&shape, &v))
+        }
+        _ => None,
+    };
+    let value = graph.value_mut(id);
+    value.constant = tensor.map(Arc::new);
+    value.dims = Some(dims);
+}
+
+/// Evaluates a node whose operands are constant. True when its results are constants now.
+fn fold_node(graph: &mut Graph, node: &Node, op: &OpDef) -> Result<bool, CompileError> {
+    let done = node.outputs.iter().flatten().all(|v| graph.constant(*v).is_some());
+    if done && node.outputs.iter().any(Option::is_some) {
+        return Ok(true);
+    }
+    let constant = node.inputs.iter().flatten().all(|v| graph.constant(*v).is_some());
+    if !constant || !op.pure || !node.bodies.is_empty() {
+        return Ok(false);
+    }
+    let operand_bytes: usize =
+        node.inputs.iter().flatten().filter_map(|v| graph.constant(*v)).map(|t| t.data().len()).sum();
+    let mut result_bytes = 0usize;
+    for v in node.outputs.iter().flatten() {
+        let Ok(ty) = graph.tensor_type(*v) else { return Ok(false) };
+        let Some(bytes) = ty.bytes().upper().and_then(|b| usize::try_from(b).ok()) else { return Ok(false) };
+        result_bytes = result_bytes.saturating_add(bytes);
+    }
+    let limit = FOLD_BYTES.max(operand_bytes.saturating_mul(FOLD_GROWTH)).min(FOLD_MAX_BYTES);
+    if result_bytes > limit {
+        return Ok(false);
+    }
+    let results = evaluate(graph, node)?;
+    let wanted: Vec<ValueId> = node.outputs.iter().flatten().copied().collect();
+    for (v, t) in wanted.into_iter().zip(results) {
+        // Extents that kernels find are known now.
+        let ty = TensorType::fixed(t.dtype(), t.dims());
+        let value = graph.value_mut(v);
+        value.ty = Some(ty.into());
+        value.constant = Some(Arc::new(t));
+    }
+    Ok(true)
+}
+
+/// A node's results for constant operands, by the scalar kernels, whose results do not depend on the processor.
+pub(crate) fn evaluate(graph: &Graph, node: &Node) -> Result<Vec<Tensor>, CompileError> {
+    let mut alone = Graph::default();
+    let mut node = node.clone();
+    for v in node.inputs.iter_mut().chain(&mut node.outputs).flatten() {
+        *v = alone.add_value(graph.value(*v).clone());
+    }
+    alone.outputs = node.outputs.iter().flatten().map(|v| (String::new(), *v)).collect();
+    alone.nodes.push(node);
+    let first =
+        |mut e: CompileErrors| if e.0.is_empty() { CompileError::new(Stage::Fold, "failed") } else { e.0.remove(0) };
+    let lowered: Lowered = lower::lower(&alone, 1).map_err(first)?;
+    exec::run_unplanned(&alone, &lowered, &[], Isa::Scalar)
+}

@@ -1,0 +1,183 @@
+//! The program: everything that was decided, as plain data. Emission reads only this.
+//!
+//! Regions: 0 is the arena, 1 the weights, from 2 on the graph inputs in order.
+//! Invariant: operands are baked (region, offset); the plan verifier has accepted it before anything is emitted.
+
+use crate::error::{CompileError, CompileErrors, Stage};
+use crate::ir::{Dim, Graph, TensorType};
+use crate::lower::{BufferKind, Call, Lowered};
+use crate::memory::ArenaPlan;
+use bytes::Bytes;
+use kiln_kernels::ALIGN;
+
+/// Region of the arena.
+pub const ARENA: u32 = 0;
+/// Region of the weights.
+pub const WEIGHTS: u32 = 1;
+/// Region of the first graph input.
+pub const INPUTS: u32 = 2;
+
+/// A graph input or output.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// The ONNX name.
+    pub name: String,
+    /// Element type and shape.
+    pub ty: TensorType,
+    /// For an output: byte offset in the arena.
+    pub off: u64,
+}
+
+/// A call with its place in the model.
+#[derive(Debug)]
+pub struct PlannedStep {
+    /// The kernel call, operands baked.
+    pub call: Box<dyn Call>,
+    /// The node's name.
+    pub node: String,
+    /// Operator and types of the node, for the comment beside the call.
+    pub note: String,
+}
+
+/// One constant in the weights region.
+#[derive(Clone, Debug)]
+pub struct Weight {
+    /// Byte offset.
+    pub off: u64,
+    /// Its bytes.
+    pub data: Bytes,
+}
+
+/// A compiled model.
+#[derive(Debug)]
+pub struct Program {
+    /// Module name.
+    pub name: String,
+    /// SHA-256 of the model file, hexadecimal.
+    pub sha256: String,
+    /// The options that shaped it, as text.
+    pub options: String,
+    /// Graph inputs.
+    pub inputs: Vec<Port>,
+    /// Graph outputs.
+    pub outputs: Vec<Port>,
+    /// Steps in order.
+    pub steps: Vec<PlannedStep>,
+    /// Constants.
+    pub weights: Vec<Weight>,
+    /// Size of the weights region.
+    pub weight_bytes: u64,
+    /// The arena's plan.
+    pub arena: ArenaPlan,
+    /// Floating-point operations of one run.
+    pub flops: i64,
+}
+
+impl Program {
+    /// The weights region's bytes, in pieces: constants and the padding between them.
+    pub fn weights_blob(&self) -> Vec<u8> {
+        let mut blob = vec![0u8; usize::try_from(self.weight_bytes).unwrap_or(0)];
+        for w in &self.weights {
+            let at = usize::try_from(w.off).unwrap_or(0);
+            blob[at..at + w.data.len()].copy_from_slice(&w.data);
+        }
+        blob
+    }
+
+    /// Sizes of the regions in bytes.
+    pub fn region_bytes(&self) -> Vec<Dim> {
+        let fixed = |b: u64| Dim::Const(i64::try_from(b).unwrap_or(i64::MAX));
+        let mut all = vec![fixed(self.arena.bytes), fixed(self.weight_bytes)];
+        all.extend(self.inputs.iter().map(|p| p.ty.bytes()));
+        all
+    }
+}
+
+/// What names a program.
+#[derive(Clone, Debug, Default)]
+pub struct Meta {
+    /// Module name.
+    pub name: String,
+    /// SHA-256 of the model file.
+    pub sha256: String,
+    /// Options as text.
+    pub options: String,
+}
+
+/// Bakes the plan into the calls.
+pub fn assemble(graph: &Graph, lowered: Lowered, arena: ArenaPlan, meta: Meta) -> Result<Program, CompileErrors> {
+    let (weight_offsets, weights, weight_bytes) = place_weights(&lowered);
+    let mut inputs = Vec::new();
+    for &v in &graph.inputs {
+        inputs.push(Port { name: graph.value(v).name.clone(), ty: graph.tensor_type(v)?.clone(), off: 0 });
+    }
+    let mut outputs = Vec::new();
+    for ((name, v), place) in graph.outputs.iter().zip(&lowered.outputs) {
+        let base = arena.offsets[place.buffer as usize];
+        let base = base.ok_or_else(|| CompileError::new(Stage::Plan, format!("output \"{name}\" has no memory")))?;
+        outputs.push(Port { name: name.clone(), ty: graph.tensor_type(*v)?.clone(), off: base + place.off });
+    }
+    let mut flops = 0i64;
+    let mut notes = Vec::with_capacity(graph.nodes.len());
+    for node in &graph.nodes {
+        let view = crate::ops::view::NodeView { graph, node };
+        let op = crate::ops::find(node)?;
+        flops = flops.saturating_add((op.flops)(&view)?.upper().unwrap_or(0));
+        notes.push(note(graph, node));
+    }
+    let mut steps = Vec::with_capacity(lowered.steps.len());
+    for step in lowered.steps {
+        let mut call = step.call;
+        let mut missing = false;
+        call.relocate(&mut |o| {
+            let b = o.mem as usize;
+            let (mem, base) = match &lowered.buffers[b].kind {
+                BufferKind::Weight(_) => (WEIGHTS, Some(weight_offsets[b])),
+                BufferKind::Input(i) => (INPUTS + *i as u32, Some(0)),
+                BufferKind::Activation | BufferKind::Scratch => (ARENA, arena.offsets[b]),
+            };
+            missing |= base.is_none();
+            o.mem = mem;
+            o.off += base.unwrap_or(0);
+        });
+        if missing {
+            return Err(CompileError::new(Stage::Plan, "a buffer in use has no place").into());
+        }
+        let (node, note) = match graph.nodes.get(step.node_idx) {
+            Some(n) => (n.name.clone(), notes[step.node_idx].clone()),
+            None => ("outputs".to_owned(), "copy to an output".to_owned()),
+        };
+        steps.push(PlannedStep { call, node, note });
+    }
+    let Meta { name, sha256, options } = meta;
+    Ok(Program { name, sha256, options, inputs, outputs, steps, weights, weight_bytes, arena, flops })
+}
+
+fn note(graph: &Graph, node: &crate::ir::Node) -> String {
+    let ty = |v: &Option<crate::ir::ValueId>| match v {
+        Some(v) => graph.value(*v).ty.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string),
+        None => "_".to_owned(),
+    };
+    let list = |vs: &[Option<crate::ir::ValueId>]| vs.iter().map(ty).collect::<Vec<_>>().join(", ");
+    format!("{} {} -> {}", node.full_op(), list(&node.inputs), list(&node.outputs))
+}
+
+/// Offsets of the constants in use, in the order in which the steps read them.
+fn place_weights(lowered: &Lowered) -> (Vec<u64>, Vec<Weight>, u64) {
+    let mut offsets = vec![u64::MAX; lowered.buffers.len()];
+    let mut weights = Vec::new();
+    let mut end = 0u64;
+    for step in &lowered.steps {
+        for o in step.call.operands() {
+            let b = o.operand.mem as usize;
+            if let BufferKind::Weight(data) = &lowered.buffers[b].kind
+                && offsets[b] == u64::MAX
+            {
+                offsets[b] = end;
+                weights.push(Weight { off: end, data: data.clone() });
+                end = (end + data.len() as u64).next_multiple_of(ALIGN as u64);
+            }
+        }
+    }
+    (offsets, weights, end)
+}

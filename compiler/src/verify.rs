@@ -1,0 +1,166 @@
+//! The plan verifier: proves of a program, from its steps alone, that every byte read was written by the right call.
+//!
+//! It shares nothing with the planners: it looks at the baked operands only, and keeps for every byte range of the arena
+//! which (step, operand) wrote it last. What a step should read it learns from the lowered calls, whose operands still
+//! name buffers. It also checks bounds and alignment, that nothing writes to weights or inputs, and that outputs hold
+//! their producer's bytes at the end.
+//! A failure is a compiler bug and stops the compile.
+
+use crate::error::{CompileError, Stage};
+use crate::lower::{BufferKind, Lowered};
+use crate::program::{ARENA, INPUTS, Program, WEIGHTS};
+use kiln_kernels::Role;
+use std::collections::BTreeMap;
+
+/// What a step touches in terms of buffers, taken before planning.
+pub struct Expectation {
+    steps: Vec<Vec<(u32, u64)>>,
+    outputs: Vec<(u32, u64)>,
+    kinds: Vec<BufferKind>,
+    bytes: Vec<u64>,
+}
+
+/// Notes the buffers of every operand, before planning bakes the places in.
+pub fn expectation(lowered: &Lowered) -> Expectation {
+    Expectation {
+        steps: lowered
+            .steps
+            .iter()
+            .map(|s| s.call.operands().iter().map(|o| (o.operand.mem, o.operand.off)).collect())
+            .collect(),
+        outputs: lowered.outputs.iter().map(|p| (p.buffer, p.off)).collect(),
+        kinds: lowered.buffers.iter().map(|b| b.kind.clone()).collect(),
+        bytes: lowered.buffers.iter().map(|b| u64::try_from(b.bytes.upper().unwrap_or(0)).unwrap_or(0)).collect(),
+    }
+}
+
+/// Which buffer's byte lies at each arena byte now: disjoint ranges `start -> (end, buffer, offset in the buffer)`.
+#[derive(Default)]
+struct Contents(BTreeMap<u64, (u64, u32, u64)>);
+
+impl Contents {
+    /// Forgets what lies in the range.
+    fn clear(&mut self, start: u64, end: u64) {
+        let hit: Vec<u64> = self.0.range(..end).rev().take_while(|(_, v)| v.0 > start).map(|(k, _)| *k).collect();
+        for s in hit {
+            let (e, buffer, off) = self.0.remove(&s).unwrap_or_default();
+            if s < start {
+                self.0.insert(s, (start, buffer, off));
+            }
+            if e > end {
+                self.0.insert(end, (e, buffer, off + (end - s)));
+            }
+        }
+    }
+
+    fn write(&mut self, start: u64, end: u64, buffer: u32, off: u64) {
+        self.clear(start, end);
+        if start < end {
+            self.0.insert(start, (end, buffer, off));
+        }
+    }
+
+    /// Whether every byte of the range is the buffer's, from `off` on.
+    fn holds(&self, start: u64, end: u64, buffer: u32, off: u64) -> bool {
+        let mut at = start;
+        while at < end {
+            let Some((s, &(e, b, o))) = self.0.range(..=at).next_back() else { return false };
+            if e <= at || b != buffer || o + (at - s) != off + (at - start) {
+                return false;
+            }
+            at = e;
+        }
+        true
+    }
+}
+
+/// Checks a one-stream program against what its calls were meant to touch.
+pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileError> {
+    let fail = |step: usize, what: String| {
+        let node = program.steps.get(step).map_or("outputs", |s| s.node.as_str());
+        Err(CompileError::new(Stage::Verify, format!("step {step}: {what} (a bug in the compiler)")).at_node(node, ""))
+    };
+    let regions = program.region_bytes();
+    let mut contents = Contents::default();
+    let mut written = vec![false; expected.kinds.len()];
+    if program.steps.len() != expected.steps.len() {
+        return fail(0, "steps were lost".into());
+    }
+    for (i, step) in program.steps.iter().enumerate() {
+        let operands = step.call.operands();
+        for (o, &(buffer, off)) in operands.iter().zip(&expected.steps[i]) {
+            let bytes = o.operand.bytes.upper().and_then(|b| u64::try_from(b).ok());
+            let Some(bytes) = bytes else { return fail(i, format!("operand {} has no bound", o.name)) };
+            let (start, end) = (o.operand.off, o.operand.off.saturating_add(bytes));
+            let limit = regions.get(o.operand.mem as usize).and_then(|r| r.upper());
+            if limit.is_none_or(|l| end > u64::try_from(l).unwrap_or(0)) {
+                return fail(i, format!("operand {} lies outside its region", o.name));
+            }
+            if start % (o.dtype.size_bytes().max(1) as u64) != 0 {
+                return fail(i, format!("operand {} is misaligned", o.name));
+            }
+            let writes = matches!(o.role, Role::Write | Role::Update);
+            let kind = &expected.kinds[buffer as usize];
+            let region_fits = match kind {
+                BufferKind::Weight(_) => o.operand.mem == WEIGHTS,
+                BufferKind::Input(n) => o.operand.mem == INPUTS + *n as u32,
+                BufferKind::Activation | BufferKind::Scratch => o.operand.mem == ARENA,
+            };
+            if !region_fits {
+                return fail(i, format!("operand {} is in the wrong region", o.name));
+            }
+            if writes && o.operand.mem != ARENA {
+                return fail(i, format!("operand {} writes outside the arena", o.name));
+            }
+            // A read, or an update of a buffer that holds something already, must find that buffer's bytes. The first
+            // update of a buffer starts it (its calls together fill it).
+            let reads =
+                matches!(o.role, Role::Read | Role::Alias) || (o.role == Role::Update && written[buffer as usize]);
+            if let BufferKind::Weight(data) = kind {
+                let place = program.weights.iter().any(|w| w.off + off == start && w.data == *data);
+                if off + bytes > data.len() as u64 || !place {
+                    return fail(i, format!("operand {} is not the constant it should be", o.name));
+                }
+            } else if reads && o.operand.mem == ARENA && !contents.holds(start, end, buffer, off) {
+                return fail(i, format!("operand {} reads bytes that another buffer has overwritten", o.name));
+            }
+        }
+        // Writes come after all reads of the step; overlapping writes in one step are refused.
+        for (a, first) in operands.iter().enumerate() {
+            let writes = |r: Role| matches!(r, Role::Write | Role::Update);
+            if !writes(first.role) {
+                continue;
+            }
+            let range = |o: &crate::lower::CallOperand| {
+                (o.operand.off, o.operand.off + u64::try_from(o.operand.bytes.upper().unwrap_or(0)).unwrap_or(0))
+            };
+            let (s, e) = range(first);
+            for (b, other) in operands.iter().enumerate() {
+                let (os, oe) = range(other);
+                let overlap = other.operand.mem == first.operand.mem && s < oe && os < e;
+                let in_place = other.role == Role::Alias && (os, oe) == (s, e);
+                if a != b && overlap && !in_place {
+                    return fail(i, format!("operand {} overlaps operand {}", first.name, other.name));
+                }
+            }
+            let (buffer, off) = expected.steps[i][a];
+            if first.role == Role::Update && !written[buffer as usize] {
+                // Starts the whole buffer: further updates and reads find it even where this call wrote a part.
+                let Some(base) = s.checked_sub(off) else {
+                    return fail(i, format!("operand {} lies before its buffer", first.name));
+                };
+                contents.write(base, base + expected.bytes[buffer as usize], buffer, 0);
+            } else {
+                contents.write(s, e, buffer, off);
+            }
+            written[buffer as usize] = true;
+        }
+    }
+    for (port, &(buffer, off)) in program.outputs.iter().zip(&expected.outputs) {
+        let bytes = u64::try_from(port.ty.bytes().upper().unwrap_or(0)).unwrap_or(0);
+        if !contents.holds(port.off, port.off + bytes, buffer, off) {
+            return fail(program.steps.len(), format!("output \"{}\" does not hold its value at the end", port.name));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! The f32 microkernels: a tile of MR rows and NV panels of 16 columns of C in registers, over a run of k.
+//!
+//! In: a [`Tile`] of pointers and strides. Out: the tile of C. The same code serves packed panels, plain rows of B and
+//! blocks of k, since B is addressed by two strides and the accumulators may start from C. One function per size and
+//! instruction set, chosen from a [`Table`] by the loops in [`super::f32`].
+
+use crate::isa::Isa;
+use crate::simd::{F32x16, LANES, Simd, prefetch};
+
+/// Panels of the widest tile of any set.
+pub const MAX_PANELS: usize = 8;
+
+/// What a microkernel works on.
+#[derive(Clone, Copy, Debug)]
+pub struct Tile {
+    /// Steps of k.
+    pub k: usize,
+    /// First row of A, at the first k.
+    pub a: *const f32,
+    /// From row to row of A.
+    pub lda: usize,
+    /// First panel of B, at the first k.
+    pub b: *const f32,
+    /// From k to k of B.
+    pub b_step: usize,
+    /// From panel to panel of B.
+    pub b_panel: usize,
+    /// First row and column of C.
+    pub c: *mut f32,
+    /// From row to row of C.
+    pub ldc: usize,
+    /// Columns of the last panel, 1..=16.
+    pub n_last: usize,
+    /// What all accumulators of a column start from, or null.
+    pub bias: *const f32,
+    /// What the accumulators start from besides (C itself, for a later run of k), or null.
+    pub residual: *const f32,
+    /// From row to row of the residual.
+    pub ld_residual: usize,
+    /// The result is clamped to these limits, at the last run of k.
+    pub clamp: Option<(f32, f32)>,
+    /// Memory that will be wanted next: with every step of k, one line of it is asked for.
+    pub prefetch: *const f32,
+    /// Elements from one asked line to the next.
+    pub prefetch_step: usize,
+}
+
+/// A microkernel of a fixed size.
+///
+/// # Safety
+/// For the kernel's MR rows and NV panels, all of a [`Tile`]'s addresses are valid: A and B for reads, C for reads and
+/// writes, bias and residual (if not null) for reads; of the last panel only `n_last` columns of C, bias and residual,
+/// but 16 of B.
+pub type TileFn = unsafe fn(&Tile);
+
+#[inline(always)]
+unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, t: &Tile) {
+    // SAFETY: the caller's contract is `TileFn`'s; every address below is one it lists.
+    unsafe {
+        let columns = |j: usize| if j + 1 == NV { t.n_last } else { LANES };
+        let load = |p: *const f32, n: usize| {
+            if n == LANES { s.load(p) } else { s.load_n(p, n) }
+        };
+        // Plain index loops throughout: only those are unrolled early enough for the accumulators to become registers.
+        let mut acc = [[s.zero(); NV]; MR];
+        if !t.bias.is_null() {
+            for j in 0..NV {
+                let bias = load(t.bias.add(LANES * j), columns(j));
+                for i in 0..MR {
+                    acc[i][j] = bias;
+                }
+            }
+        }
+        if !t.residual.is_null() {
+            for i in 0..MR {
+                let row = t.residual.add(i * t.ld_residual);
+                for j in 0..NV {
+                    acc[i][j] = acc[i][j] + load(row.add(LANES * j), columns(j));
+                }
+            }
+        }
+        let (mut a, mut b, mut ahead) = (t.a, t.b, t.prefetch);
+        for _ in 0..t.k {
+            let mut line = [s.zero(); NV];
+            for j in 0..NV {
+                line[j] = s.load(b.add(j * t.b_panel));
+            }
+            for i in 0..MR {
+                let x = s.splat(*a.add(i * t.lda));
+                for j in 0..NV {
+                    acc[i][j] = x.fma(line[j], acc[i][j]);
+                }
+            }
+            prefetch(ahead);
+            ahead = ahead.wrapping_add(t.prefetch_step);
+            a = a.wrapping_add(1);
+            b = b.wrapping_add(t.b_step);
+        }
+        if let Some((low, high)) = t.clamp {
+            let (low, high) = (s.splat(low), s.splat(high));
+            for i in 0..MR {
+                for j in 0..NV {
+                    acc[i][j] = high.min(low.max(acc[i][j]));
+                }
+            }
+        }
+        for i in 0..MR {
+            let c = t.c.add(i * t.ldc);
+            for j in 0..NV {
+                if columns(j) == LANES {
+                    acc[i][j].store(c.add(LANES * j));
+                } else {
+                    acc[i][j].store_n(c.add(LANES * j), t.n_last);
+                }
+            }
+        }
+    }
+}
+
+/// The microkernels of one instruction set: for each width in panels, those of 1, 2, … rows.
+#[derive(Clone, Copy)]
+pub struct Table {
+    /// `(panels, kernels by rows)`, in rising order of panels.
+    pub widths: &'static [(usize, &'static [TileFn])],
+}
+
+impl Table {
+    /// The kernels that are `panels` wide.
+    pub fn width(&self, panels: usize) -> Option<&'static [TileFn]> {
+        self.widths.iter().find(|w| w.0 == panels).map(|w| w.1)
+    }
+
+    /// The microkernels of a set.
+    pub fn of(isa: Isa) -> &'static Self {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => &avx512::TABLE,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => &avx2::TABLE,
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            Isa::Neon => &neon::TABLE,
+            _ => &scalar::TABLE,
+        }
+    }
+}
+
+/// A module with the table of one set.
+macro_rules! table {
+    ($module:ident, $token:expr, $features:literal, $($panels:literal: $($rows:literal)*),*) => {
+        mod $module {
+            use super::{Table, Tile, TileFn, tile};
+
+            #[target_feature(enable = $features)]
+            unsafe fn kernel<const MR: usize, const NV: usize>(t: &Tile) {
+                // SAFETY: the table is only reached through the set's `Isa`; the rest is `TileFn`'s contract.
+                unsafe { tile::<_, MR, NV>($token, t) }
+            }
+
+            pub(super) static TABLE: Table = Table {
+                widths: &[$(($panels, &[$(kernel::<$rows, $panels> as TileFn),*])),*],
+            };
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+table!(
+    avx512, crate::simd::avx512::Avx512::assume(), "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c",
+    1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14, 2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14, 3: 1 2 3 4 5 6 7 8 9, 4: 1 2 3 4 5 6, 8: 1 2 3
+);
+#[cfg(target_arch = "x86_64")]
+table!(avx2, crate::simd::avx2::Avx2::assume(), "avx2,fma,f16c", 1: 1 2 3 4 5 6, 2: 1 2 3, 4: 1);
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+table!(neon, crate::simd::neon::Neon::new(), "neon", 1: 1 2 3 4 5 6, 2: 1 2 3, 4: 1);
+
+mod scalar {
+    use super::{Table, Tile, TileFn, tile};
+
+    unsafe fn kernel<const MR: usize, const NV: usize>(t: &Tile) {
+        // SAFETY: `TileFn`'s contract.
+        unsafe { tile::<_, MR, NV>(crate::simd::scalar::Scalar, t) }
+    }
+
+    pub(super) static TABLE: Table =
+        Table { widths: &[(1, &[kernel::<1, 1> as TileFn, kernel::<2, 1>, kernel::<3, 1>]), (2, &[kernel::<1, 2>])] };
+}

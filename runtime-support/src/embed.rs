@@ -1,0 +1,63 @@
+//! Weights in the binary, without slowing rustc: `.incbin` where the object format allows it, `include_bytes!` elsewhere.
+
+/// Puts a file's bytes into the binary, aligned to 64, and defines `fn weights() -> &'static [u8]`.
+///
+/// Used by generated modules: `embed_weights!(path, "symbol", length)`. Equal weights of two modules are kept once.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! embed_weights {
+    ($path:expr, $symbol:literal, $bytes:expr) => {
+        #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+        // Within one object `.ifndef` keeps equal weights once, between objects the section group does.
+        $crate::__global_asm!(
+            concat!(".ifndef ", $symbol),
+            concat!(".pushsection .rodata.", $symbol, ",\"aG\",@progbits,", $symbol, ",comdat"),
+            concat!(".weak ", $symbol),
+            ".balign 64",
+            concat!($symbol, ":"),
+            concat!(".incbin \"", $path, "\""),
+            ".popsection",
+            ".endif",
+        );
+
+        // The build tools see the file through this, and follow changes of it.
+        #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+        static BYTES: $crate::rt::Aligned<[u8; $bytes]> = $crate::rt::Aligned(*include_bytes!($path));
+
+        #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+        fn weights() -> &'static [u8] {
+            unsafe extern "C" {
+                #[link_name = $symbol]
+                static BYTES: [u8; $bytes];
+            }
+            // SAFETY: the assembly above defines the symbol over a file of exactly this many bytes (the compiler wrote
+            // both), in a section that nothing writes to.
+            unsafe { &BYTES }
+        }
+
+        #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+        fn weights() -> &'static [u8] {
+            &BYTES.0
+        }
+    };
+}
+
+/// Includes a module that a build script compiled: `include_compiled!("net")` gives `mod net { … }`.
+///
+/// The build script is `kiln_compiler::Config::new().compile("models/net.onnx")`, which writes `$OUT_DIR/net.rs` and
+/// `$OUT_DIR/net.weights`.
+#[macro_export]
+macro_rules! include_compiled {
+    ($vis:vis mod $name:ident = $file:literal) => {
+        #[doc = concat!("The model `", $file, "`, compiled by the build script.")]
+        #[allow(dead_code, reason = "a model's user need not use all of it")]
+        $vis mod $name {
+            macro_rules! __kiln_weights {
+                () => {
+                    concat!(env!("OUT_DIR"), "/", $file, ".weights")
+                };
+            }
+            include!(concat!(env!("OUT_DIR"), "/", $file, ".rs"));
+        }
+    };
+}

@@ -1,0 +1,64 @@
+//! Errors of a model at run time.
+
+use core::fmt;
+use kiln_kernels::Fault;
+
+/// Why a model could not start or run. The model stays usable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// A node could not do its work.
+    Node {
+        /// The ONNX node's name.
+        node: &'static str,
+        /// What happened.
+        fault: Fault,
+    },
+    /// The arena given is too small or not aligned to 64 bytes.
+    Arena {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes given.
+        given: usize,
+    },
+    /// The system has no memory for the arena or the weights.
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// An input has the wrong number of bytes.
+    Input {
+        /// Position of the input.
+        input_idx: usize,
+        /// Bytes expected.
+        expected: usize,
+        /// Bytes given.
+        given: usize,
+    },
+    /// The weights file cannot be read or is not the one the module was compiled with.
+    Weights {
+        /// Where it was looked for.
+        path: &'static str,
+    },
+    /// An output holds bytes that its element type does not have: a bug in the compiler.
+    Output,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node { node, fault } => write!(f, "node \"{node}\": {}", fault.message()),
+            Self::Arena { needed, given } => {
+                write!(f, "the arena must have {needed} bytes aligned to 64, {given} were given")
+            }
+            Self::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
+            Self::Input { input_idx, expected, given } => {
+                write!(f, "input {input_idx}: expected {expected} bytes, {given} were given")
+            }
+            Self::Weights { path } => write!(f, "cannot read the weights in {path}, or they are another model's"),
+            Self::Output => f.write_str("an output holds invalid bytes (a compiler bug)"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

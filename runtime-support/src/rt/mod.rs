@@ -1,0 +1,34 @@
+//! What generated modules call: memory of a model, its border, its errors.
+//!
+//! Generated code is the only user; the names are stable within one [`ABI`].
+
+mod border;
+mod error;
+mod instance;
+
+pub use border::{Element, Region, bytes_of, raw_input};
+pub use error::Error;
+pub use instance::{Instance, Weights};
+
+/// Version of the interface between generated modules and this crate.
+pub const ABI: u32 = 1;
+
+/// Refuses, at compile time, a module made for another version of this crate.
+pub const fn require_abi(abi: u32) {
+    assert!(abi == ABI, "this module was generated for another version of kiln: compile the model again");
+}
+
+/// A graph input or output: name, element type, extents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// The ONNX name.
+    pub name: &'static str,
+    /// Element type, as in `f32`, `i64`, `bool`.
+    pub dtype: &'static str,
+    /// Extents, outermost first.
+    pub dims: &'static [usize],
+}
+
+/// A value on a 64-byte boundary.
+#[repr(C, align(64))]
+pub struct Aligned<T>(pub T);

@@ -176,12 +176,9 @@ fn solve_component(part: Component, target: u64, options: &Options) -> Placed {
     let mut method = Method::Greedy;
     let (mut offsets, order) = greedy_best(&part, n_pairs, target);
     let mut height = part.height(&offsets);
-    if height > target {
-        if let Some(better) = climb::climb(&part, order, target, options.climb_steps) {
-            if part.height(&better) < height {
-                (method, height, offsets) = (Method::HillClimb, part.height(&better), better);
-            }
-        }
+    let climbed = (height > target).then(|| climb::climb(&part, order, target, options.climb_steps)).flatten();
+    if let Some(better) = climbed.filter(|better| part.height(better) < height) {
+        (method, height, offsets) = (Method::HillClimb, part.height(&better), better);
     }
     let (better, least) = search_below(&part, height, target, options.search_steps);
     if let Some(better) = better {

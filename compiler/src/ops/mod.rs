@@ -36,7 +36,8 @@ mod number;
 mod pad;
 pub(crate) mod pool;
 mod pow;
-mod quant;
+mod qlinear;
+pub(crate) mod quant;
 mod quantize_linear;
 mod range;
 mod recurrent;
@@ -88,6 +89,7 @@ static FAMILIES: &[&[OpDef]] = &[
     pad::OPS,
     range::OPS,
     pow::OPS,
+    qlinear::OPS,
     quantize_linear::OPS,
     reshape::OPS,
     select::OPS,

@@ -3,7 +3,8 @@
 //! <https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html>
 //! <https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html>
 
-use super::quant::{Arrangement, as_f32, limits, memory_type, precision};
+use super::binary::memory_type;
+use super::quant::{Arrangement, as_f32, limits, precision};
 use super::view::{NodeView, Result, wrong};
 use super::{InferCx, OpDef, flops_per_element, half, tensor};
 use crate::ir::Dim;

@@ -1,6 +1,7 @@
 //! Device-independent passes over the graph: infer and fold, then simplify and fuse.
 
 mod dead;
+mod expand;
 mod infer;
 
 pub use infer::infer;

@@ -3,8 +3,8 @@
 //! The same descriptors and kernels run here as in generated modules.
 
 use crate::error::{CompileError, Stage};
-use crate::ir::{Graph, Symbol, Tensor};
-use crate::lower::{BufferKind, Lowered};
+use crate::ir::{Dim, Graph, Symbol, SymbolSource, Tensor, TensorType};
+use crate::lower::{BufferKind, Call, Lowered};
 use crate::program::Program;
 use kiln_kernels::isa::Isa;
 use kiln_kernels::{AlignedBytes, Cx, Region, RunState};
@@ -14,7 +14,27 @@ fn fail(message: impl Into<String>) -> CompileError {
     CompileError::new(Stage::Fold, message)
 }
 
-/// Runs a planned program here, in one arena as a generated module does. All extents must be constant.
+/// The slots of extents found at run time that these calls write.
+fn slots<'c>(calls: impl Iterator<Item = &'c dyn Call>) -> Vec<AtomicI64> {
+    let n = calls.flat_map(|c| c.found()).max().map_or(0, |last| last + 1);
+    (0..n).map(|_| AtomicI64::new(0)).collect()
+}
+
+/// A symbol's value, as far as kernels found it.
+fn value_of<'c>(cx: &'c Cx<'_>) -> impl Fn(&Symbol) -> i64 + 'c {
+    |symbol| match symbol.source {
+        SymbolSource::Data { slot } => i64::try_from(cx.dim(slot)).unwrap_or(i64::MAX),
+        SymbolSource::Input { .. } => 0,
+    }
+}
+
+/// The extents that a type has in this run.
+fn actual_dims(ty: &TensorType, cx: &Cx<'_>) -> Result<Vec<usize>, CompileError> {
+    let extent = |d: &Dim| usize::try_from(d.eval(&value_of(cx))).map_err(|_| fail(format!("a negative extent {d}")));
+    ty.shape.iter().map(extent).collect()
+}
+
+/// Runs a planned program here, in one arena as a generated module does. Extents must be constant or found by kernels.
 pub fn run_program(program: &Program, inputs: &[&[u8]], isa: Isa) -> Result<Vec<Tensor>, CompileError> {
     let to_usize = |b: u64| usize::try_from(b).map_err(|_| fail("too large for this machine"));
     let no_memory = || fail("out of memory");
@@ -26,24 +46,22 @@ pub fn run_program(program: &Program, inputs: &[&[u8]], isa: Isa) -> Result<Vec<
         let data = data.ok_or_else(|| fail(format!("input \"{}\" has the wrong size", port.name)))?;
         given.push(AlignedBytes::copy_of(data).ok_or_else(no_memory)?);
     }
-    {
-        let mut regions = vec![Region::write(arena.as_mut_slice()), Region::read(weights.as_slice())];
-        regions.extend(given.iter().map(|g| Region::read(g.as_slice())));
-        let state = RunState::new();
-        let dims: [AtomicI64; 0] = [];
-        let cx = Cx::new(&regions, isa, &state, &dims);
-        for (i, step) in program.steps.iter().enumerate() {
-            cx.at(u32::try_from(i).unwrap_or(u32::MAX));
-            step.call.run(&cx, &|_: &Symbol| 0);
-            if let Some((_, fault)) = state.fault() {
-                return Err(fail(fault.message()).at_node(&step.node, ""));
-            }
+    let dims = slots(program.steps.iter().map(|s| s.call.as_ref()));
+    let state = RunState::new();
+    let mut regions = vec![Region::write(arena.as_mut_slice()), Region::read(weights.as_slice())];
+    regions.extend(given.iter().map(|g| Region::read(g.as_slice())));
+    let cx = Cx::new(&regions, isa, &state, &dims);
+    for (i, step) in program.steps.iter().enumerate() {
+        cx.at(u32::try_from(i).unwrap_or(u32::MAX));
+        step.call.run(&cx, &value_of(&cx));
+        if let Some((_, fault)) = state.fault() {
+            return Err(fail(fault.message()).at_node(&step.node, ""));
         }
     }
+    let shapes: Vec<_> = program.outputs.iter().map(|p| actual_dims(&p.ty, &cx)).collect();
     let mut out = Vec::with_capacity(program.outputs.len());
-    for port in &program.outputs {
-        let dims =
-            port.ty.const_dims().ok_or_else(|| fail(format!("the shape of \"{}\" is not constant", port.name)))?;
+    for (port, dims) in program.outputs.iter().zip(shapes) {
+        let dims = dims?;
         let bytes = dims.iter().product::<usize>() * port.ty.dtype.size_bytes();
         let off = to_usize(port.off)?;
         let data = arena.as_slice().get(off..off + bytes).ok_or_else(|| fail("an output lies outside the arena"))?;
@@ -52,7 +70,8 @@ pub fn run_program(program: &Program, inputs: &[&[u8]], isa: Isa) -> Result<Vec<
     Ok(out)
 }
 
-/// Runs the steps with every buffer in memory of its own. All extents must be constant.
+/// Runs the steps with every buffer in memory of its own, as large as it can become. Extents must be constant or found by
+/// kernels; outputs have the extents found.
 ///
 /// Returns the graph outputs in order. `inputs` are the graph inputs' bytes.
 pub fn run_unplanned(
@@ -63,8 +82,8 @@ pub fn run_unplanned(
 ) -> Result<Vec<Tensor>, CompileError> {
     let mut memory = Vec::with_capacity(lowered.buffers.len());
     for buffer in &lowered.buffers {
-        let bytes = buffer.bytes.as_const().and_then(|b| usize::try_from(b).ok());
-        let bytes = bytes.ok_or_else(|| fail(format!("the size of {} is not constant", buffer.name)))?;
+        let bytes = buffer.bytes.upper().and_then(|b| usize::try_from(b).ok());
+        let bytes = bytes.ok_or_else(|| fail(format!("the size of {} has no bound", buffer.name)))?;
         let block = match &buffer.kind {
             BufferKind::Weight(data) => AlignedBytes::copy_of(data),
             BufferKind::Input(i) => {
@@ -77,11 +96,11 @@ pub fn run_unplanned(
     }
     let regions: Vec<_> = memory.iter_mut().map(|m| Region::write(m.as_mut_slice())).collect();
     let state = RunState::new();
-    let dims: [AtomicI64; 0] = [];
+    let dims = slots(lowered.steps.iter().map(|s| s.call.as_ref()));
     let cx = Cx::new(&regions, isa, &state, &dims);
     for (i, step) in lowered.steps.iter().enumerate() {
         cx.at(u32::try_from(i).unwrap_or(u32::MAX));
-        step.call.run(&cx, &|_: &Symbol| 0);
+        step.call.run(&cx, &value_of(&cx));
         if let Some((_, fault)) = state.fault() {
             let error = fail(fault.message());
             return Err(match graph.nodes.get(step.node_idx) {
@@ -90,10 +109,11 @@ pub fn run_unplanned(
             });
         }
     }
+    let types = graph.outputs.iter().map(|(_, v)| graph.tensor_type(*v)).collect::<Result<Vec<_>, _>>()?;
+    let shapes: Vec<_> = types.iter().map(|ty| actual_dims(ty, &cx)).collect();
     let mut out = Vec::with_capacity(graph.outputs.len());
-    for ((name, v), place) in graph.outputs.iter().zip(&lowered.outputs) {
-        let ty = graph.tensor_type(*v)?;
-        let dims = ty.const_dims().ok_or_else(|| fail(format!("the shape of \"{name}\" is not constant")))?;
+    for (((name, _), place), (ty, dims)) in graph.outputs.iter().zip(&lowered.outputs).zip(types.iter().zip(shapes)) {
+        let dims = dims?;
         let bytes = dims.iter().product::<usize>() * ty.dtype.size_bytes();
         let off = usize::try_from(place.off).map_err(|_| fail("offset"))?;
         let data = memory[place.buffer as usize].as_slice().get(off..off + bytes);

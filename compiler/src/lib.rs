@@ -6,8 +6,13 @@
 //! ([`verify`]) → Rust and weights ([`emit`]).
 #![forbid(unsafe_code)]
 
+pub mod artifact;
 #[cfg(feature = "cli")]
 pub mod cases;
+#[cfg(feature = "cli")]
+pub mod cli;
+mod config;
+pub mod cut;
 pub mod emit;
 pub mod error;
 pub mod exec;
@@ -21,6 +26,8 @@ pub mod passes;
 pub mod program;
 pub mod verify;
 
+pub use config::{Config, DimRange};
+
 use emit::WeightsFrom;
 use error::CompileErrors;
 use import::ImportOptions;
@@ -29,6 +36,9 @@ use onnx::Decoded;
 use program::{Meta, Program};
 use sha2::Digest;
 use std::fmt::Write;
+
+/// More streams than this are not supported.
+pub const MAX_STREAMS: usize = 64;
 
 /// What shapes a compile.
 #[derive(Clone, Debug)]
@@ -67,6 +77,32 @@ impl Options {
         }
         text
     }
+}
+
+/// Whether there is such a target: its name, or the problem in words.
+pub fn check_target(target: &str) -> Result<(), String> {
+    match target {
+        "host" => Ok(()),
+        "host+gpu" | "soc-npu" => Err(format!("target \"{target}\" is not supported yet: only \"host\" is")),
+        other => Err(format!("there is no target \"{other}\" (target files are not supported yet: use \"host\")")),
+    }
+}
+
+/// Whether the options make sense by themselves: the problem in words.
+pub fn check_options(options: &Options) -> Result<(), String> {
+    if !(1..=MAX_STREAMS).contains(&options.streams) {
+        return Err(format!("streams = {}: expected 1 to {MAX_STREAMS}", options.streams));
+    }
+    for (name, bound) in &options.import.dims {
+        match bound {
+            import::DimBound::Fixed(n) if *n < 0 => return Err(format!("dim {name} = {n}: a size cannot be negative")),
+            import::DimBound::Range(a, b) if *a < 0 || a > b => {
+                return Err(format!("dim {name} = {a}..={b}: no size lies in this range"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The typed graph after all device-independent passes.

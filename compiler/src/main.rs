@@ -1,3 +1,6 @@
-//! The kilnc command.
+//! The `kilnc` command: see [`kiln_compiler::cli`].
 #![forbid(unsafe_code)]
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    kiln_compiler::cli::main()
+}

@@ -8,13 +8,16 @@
 macro_rules! embed_weights {
     ($path:expr, $symbol:literal, $bytes:expr) => {
         #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+        // Within one object `.ifndef` keeps equal weights once, between objects the section group does.
         $crate::__global_asm!(
+            concat!(".ifndef ", $symbol),
             concat!(".pushsection .rodata.", $symbol, ",\"aG\",@progbits,", $symbol, ",comdat"),
             concat!(".weak ", $symbol),
             ".balign 64",
             concat!($symbol, ":"),
             concat!(".incbin \"", $path, "\""),
             ".popsection",
+            ".endif",
         );
 
         // The build tools see the file through this, and follow changes of it.

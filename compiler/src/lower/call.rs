@@ -2,7 +2,7 @@
 
 use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, Symbol};
-use kiln_kernels::{Cx, Descriptor, Dtype, Entry, Field, Operand, Role};
+use kiln_kernels::{Cx, Descriptor, Dtype, Entry, Field, NO_SLOT, Operand, Role};
 use std::fmt::Debug;
 
 /// An operand of a call.
@@ -46,6 +46,8 @@ pub trait Call: Debug + Send + Sync {
     fn fields(&self, f: &mut dyn FnMut(&'static str, FieldText<'_>));
     /// Runs the kernel here, with values for the symbols.
     fn run(&self, cx: &Cx<'_>, value_of: &dyn Fn(&Symbol) -> i64);
+    /// Slots of the extents that the kernel finds.
+    fn found(&self) -> Vec<usize>;
     /// Whether any extent is known only at run time.
     fn is_dynamic(&self) -> bool;
     /// A copy.
@@ -135,6 +137,12 @@ where
     fn run(&self, cx: &Cx<'_>, value_of: &dyn Fn(&Symbol) -> i64) {
         let fixed = self.descriptor.map(&mut |d: &Dim| d.eval(value_of) as usize);
         (self.entry.run)(cx, &fixed);
+    }
+
+    fn found(&self) -> Vec<usize> {
+        let mut slots = Vec::new();
+        self.descriptor.found(&mut |slot| slots.extend((slot != NO_SLOT).then_some(slot)));
+        slots
     }
 
     fn is_dynamic(&self) -> bool {

@@ -10,7 +10,7 @@ use super::quant::{as_f32, code_table, const_scale, const_zero, expect_one_scale
 use super::strided::{StridedCopy, row_major};
 use super::view::{NodeView, Result, broadcast as joint_shape, wrong};
 use super::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
-use crate::ir::Dim;
+use crate::ir::{Dim, Layout};
 use crate::lower::LowerCx;
 use kiln_kernels::{ByteTable, Dtype, Operand, QBinary, QBinaryOp, QMean};
 
@@ -25,7 +25,9 @@ pub(super) static OPS: &[OpDef] = &[
         .with_layout(LayoutRule::Elementwise),
     OpDef::new(MS, "QLinearSigmoid", &[1], infer_unary, lower_sigmoid).with_layout(LayoutRule::Elementwise),
     OpDef::new(MS, "QLinearLeakyRelu", &[1], infer_unary, lower_leaky_relu).with_layout(LayoutRule::Elementwise),
-    OpDef::new(MS, "QLinearGlobalAveragePool", &[1], infer_mean, lower_mean).with_flops(|cx| Ok(cx.ty(0)?.numel())),
+    OpDef::new(MS, "QLinearGlobalAveragePool", &[1], infer_mean, lower_mean)
+        .with_flops(|cx| Ok(cx.ty(0)?.numel()))
+        .with_layout(LayoutRule::Channelwise),
     OpDef::new(MS, "QLinearConcat", &[1], infer_concat, lower_concat),
 ];
 
@@ -133,7 +135,12 @@ fn infer_mean(cx: &mut InferCx<'_>) -> Result<()> {
 }
 
 fn lower_mean(cx: &mut LowerCx<'_>) -> Result<()> {
-    let [outer, n, inner] = mean_extents(cx)?;
+    let [mut outer, n, mut inner] = mean_extents(cx)?;
+    if cx.layout(0)? == Layout::Blocked16 {
+        let shape = cx.shape(0)?;
+        outer = shape[0].clone() * shape[1].ceil_div(&Dim::Const(16));
+        inner = Dim::Const(16);
+    }
     let dtype = cx.dtype(0)?;
     let (lo, hi) = limits(dtype).ok_or_else(|| wrong(format!("{dtype} is not quantised")))?;
     let d = QMean {

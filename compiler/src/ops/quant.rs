@@ -3,7 +3,7 @@
 use super::binary::memory_type;
 use super::view::{NodeView, Result, resolve_axis, wrong};
 use super::{half, strided::row_major};
-use crate::ir::{Dim, Tensor};
+use crate::ir::{Dim, Layout, Tensor};
 use crate::lower::LowerCx;
 use kiln_kernels::{Cast, Decode, Dtype, Operand, Precision, SmallFloat, bf16, f16};
 
@@ -134,6 +134,14 @@ pub struct Arrangement {
 }
 
 impl Arrangement {
+    /// The same over operand 0's elements in memory: of a blocked tensor, which has one scale, all of them.
+    pub fn physical(mut self, cx: &NodeView<'_>) -> Result<Self> {
+        if cx.layout(0)? != Layout::Plain {
+            self.dims[2] = cx.ty(0)?.physical_shape(cx.layout(0)?).into_iter().product();
+        }
+        Ok(self)
+    }
+
     /// Of operand 0, with scales in operand `scale` and, where given, zero points in operand `zero`.
     pub fn of(cx: &NodeView<'_>, scale: usize, zero: usize) -> Result<Self> {
         let (x, s) = (cx.ty(0)?, cx.ty(scale)?);

@@ -8,7 +8,9 @@ use super::{InferCx, OpDef, tensor};
 use crate::ir::{Dim, Layout};
 use crate::lower::LowerCx;
 
-pub(super) static OPS: &[OpDef] = &[OpDef::new("", "Split", &[1, 2, 11, 13, 18], infer, lower).with_dims(dims)];
+pub(super) static OPS: &[OpDef] = &[OpDef::new("", "Split", &[1, 2, 11, 13, 18], infer, lower)
+    .with_dims(dims)
+    .with_layout(super::LayoutRule::ChannelConcat)];
 
 /// The extents of the parts: an attribute before opset 13 (in opset 1 also an operand), an operand since; else equal
 /// ones, of which the last may be smaller where the number of parts is an attribute (opset 18).

@@ -3,11 +3,12 @@
 //! <https://onnx.ai/onnx/operators/onnx__TopK.html>
 
 use super::arg::ORDERED;
+use super::found::slot;
 use super::view::{NodeView, Result, wrong};
 use super::{InferCx, OpDef, tensor};
 use crate::ir::{Dim, TensorType};
 use crate::lower::LowerCx;
-use kiln_kernels::{Dtype, TopK};
+use kiln_kernels::{Dtype, ReadExtent, TopK};
 
 pub(super) static OPS: &[OpDef] = &[OpDef::new("", "TopK", &[1, 10, 11, 24], infer, lower)];
 
@@ -15,32 +16,44 @@ fn axis(cx: &NodeView<'_>) -> Result<usize> {
     cx.axis("axis", -1, cx.rank(0)?)
 }
 
-/// How many: an attribute before opset 10.
-fn count(cx: &NodeView<'_>) -> Result<Dim> {
+/// How many, if that is known: an attribute before opset 10.
+fn count(cx: &NodeView<'_>) -> Result<Option<Dim>> {
     let k = if cx.version() < 10 {
         Dim::Const(cx.opt_int("k")?.ok_or_else(|| wrong("attribute k is missing"))?)
     } else {
-        match &cx.need_dims(1)?[..] {
-            [k] => k.clone(),
-            other => return Err(wrong(format!("expected one element, found {}", other.len())).at_input(1)),
+        match cx.dims(1).as_deref() {
+            None => {
+                cx.expect_dtype(1, &[Dtype::I64])?;
+                return Ok(None);
+            }
+            Some([k]) => k.clone(),
+            Some(other) => return Err(wrong(format!("expected one element, found {}", other.len())).at_input(1)),
         }
     };
     let n = &cx.shape(0)?[axis(cx)?];
     if k.lower() > n.upper().unwrap_or(i64::MAX) || k.upper().is_some_and(|k| k < 0) {
         return Err(wrong(format!("{k} elements of an axis of {n}")));
     }
-    Ok(k)
+    Ok(Some(k))
 }
 
-fn result(cx: &NodeView<'_>) -> Result<TensorType> {
+fn result(cx: &NodeView<'_>, k: Dim) -> Result<TensorType> {
     let mut shape = cx.shape(0)?.to_vec();
-    shape[axis(cx)?] = count(cx)?;
+    shape[axis(cx)?] = k;
     Ok(tensor(cx.dtype(0)?, shape))
 }
 
 fn infer(cx: &mut InferCx<'_>) -> Result<()> {
     cx.expect_dtype(0, &ORDERED)?;
-    let values = result(cx)?;
+    let k = match count(cx)? {
+        Some(k) => k,
+        // Known only at run time: a symbol, read there.
+        None => {
+            let most = cx.shape(0)?[axis(cx)?].upper();
+            cx.data_dim("k", 0, most)
+        }
+    };
+    let values = result(cx, k)?;
     let indices = tensor(Dtype::I64, values.shape.clone());
     cx.set(0, values);
     cx.set(1, indices);
@@ -50,9 +63,19 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let axis = axis(cx)?;
     let x = cx.ty(0)?;
-    let values = result(cx)?;
-    let indices = tensor(Dtype::I64, values.shape.clone());
     let n = x.shape[axis].clone();
+    let k = match count(cx)? {
+        Some(k) => k,
+        None => {
+            let k = cx.out_shape(usize::from(!cx.wants(0)))?[axis].clone();
+            let d =
+                ReadExtent { x: cx.x(1)?, at: Dim::Const(0), least: Dim::Const(0), most: n.clone(), value: slot(&k)? };
+            cx.call(&[Dtype::I64], d)?;
+            k
+        }
+    };
+    let values = result(cx, k)?;
+    let indices = tensor(Dtype::I64, values.shape.clone());
     let d = TopK {
         x: cx.x(0)?,
         values: cx.y_or(0, &values)?,

@@ -5,7 +5,7 @@
 
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::exec;
-use crate::ir::{Dim, Graph, Node, Tensor, Type, ValueId};
+use crate::ir::{Dim, Graph, Node, Tensor, TensorType, Type, ValueId};
 use crate::lower::{self, Lowered};
 use crate::ops::{self, InferCx, OpDef, view::NodeView};
 use kiln_kernels::isa::Isa;
@@ -131,7 +131,7 @@ fn fold_node(graph: &mut Graph, node: &Node, op: &OpDef) -> Result<bool, Compile
     let mut result_bytes = 0usize;
     for v in node.outputs.iter().flatten() {
         let Ok(ty) = graph.tensor_type(*v) else { return Ok(false) };
-        let Some(bytes) = ty.bytes().as_const().and_then(|b| usize::try_from(b).ok()) else { return Ok(false) };
+        let Some(bytes) = ty.bytes().upper().and_then(|b| usize::try_from(b).ok()) else { return Ok(false) };
         result_bytes = result_bytes.saturating_add(bytes);
     }
     let limit = FOLD_BYTES.max(operand_bytes.saturating_mul(FOLD_GROWTH)).min(FOLD_MAX_BYTES);
@@ -141,7 +141,11 @@ fn fold_node(graph: &mut Graph, node: &Node, op: &OpDef) -> Result<bool, Compile
     let results = evaluate(graph, node)?;
     let wanted: Vec<ValueId> = node.outputs.iter().flatten().copied().collect();
     for (v, t) in wanted.into_iter().zip(results) {
-        graph.value_mut(v).constant = Some(Arc::new(t));
+        // Extents that kernels find are known now.
+        let ty = TensorType::fixed(t.dtype(), t.dims());
+        let value = graph.value_mut(v);
+        value.ty = Some(ty.into());
+        value.constant = Some(Arc::new(t));
     }
     Ok(true)
 }

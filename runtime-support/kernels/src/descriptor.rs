@@ -46,6 +46,9 @@ impl Elem for [u64; 2] {
     const DTYPE: Dtype = Dtype::C128;
 }
 
+/// The slot of an extent that nobody reads.
+pub const NO_SLOT: usize = u32::MAX as usize;
+
 /// One instantiation of a kernel.
 pub struct Entry<D> {
     /// Name of the function in this crate.
@@ -179,6 +182,8 @@ pub trait Descriptor<N>: Sized {
     fn operands_mut(&mut self, f: &mut dyn FnMut(&mut Operand<N>));
     /// Visits all fields in declaration order.
     fn fields(&self, f: &mut dyn FnMut(&'static str, Field<'_, N>));
+    /// Visits the slots of the extents that the kernel finds at run time ([`Cx::dim`]).
+    fn found(&self, f: &mut dyn FnMut(usize));
 }
 
 /// Declares a kernel: descriptor, entry functions, and the compiler's view of both.
@@ -191,6 +196,7 @@ pub trait Descriptor<N>: Sized {
 ///         nums { outer, n, inner }           // extents
 ///         arrays { dims: 8 }                 // extents, fixed count
 ///         params { log: bool }               // anything `Literal`
+///         found { count }                    // slots of extents found at run time: the body returns `[usize; 1]`
 ///     }
 ///     entries { softmax_f32 { T = f32 } softmax_f64 { T = f64 } }
 ///     body = softmax;                        // fn(Isa, &Softmax, &[T], &mut [T]) -> Result<(), Fault>
@@ -208,15 +214,27 @@ macro_rules! kernel {
             $(nums $nums:tt)?
             $(arrays $arrays:tt)?
             $(params $params:tt)?
+            $(found $found:tt)?
         }
-        entries { $($entry:ident $types:tt)* }
+        entries $entries:tt
         body = $body:path;
     ) => {
-        $crate::kernel! { @struct [$(#[$meta])*] $name $ops [$($nums)?] [$($arrays)?] [$($params)?] [$($entry $types)*] }
-        $($crate::kernel! { @entry $entry $types $name $ops $ops $body })*
+        $crate::kernel! { @all [$(#[$meta])*] $name $ops [$($nums)?] [$($arrays)?] [$($params)?] [$($found)?] $entries $body }
     };
 
-    (@entry $entry:ident { $($tname:ident = $tty:ty),* $(,)? } $name:ident { $($kind:ident $op:ident : $ty:ident),* $(,)? } $all:tt $body:path) => {
+    (@all $meta:tt $name:ident $ops:tt $nums:tt $arrays:tt $params:tt $found:tt { $($entry:ident $types:tt)* } $body:path) => {
+        $crate::kernel! { @struct $meta $name $ops $nums $arrays $params $found [$($entry $types)*] }
+        $($crate::kernel! { @entry $entry $types $name $ops $ops $found $body })*
+    };
+
+    // What a body returns: nothing, or the extents it found.
+    (@found $cx:ident $d:ident $found:ident []) => { let () = $found; };
+    (@found $cx:ident $d:ident $found:ident [{ $($(#[$fmeta:meta])* $slot:ident),* $(,)? }]) => {
+        let [$($slot),*] = $found;
+        $($cx.set_dim($d.$slot, $slot);)*
+    };
+
+    (@entry $entry:ident { $($tname:ident = $tty:ty),* $(,)? } $name:ident { $($kind:ident $op:ident : $ty:ident),* $(,)? } $all:tt $found:tt $body:path) => {
         #[doc = concat!("[`", stringify!($name), "`] with ", $(stringify!($tname), " = `", stringify!($tty), "`, ",)* "operands checked; a fault is kept in `cx`.")]
         #[inline(never)]
         pub fn $entry(cx: &$crate::Cx<'_>, d: &$name) {
@@ -232,8 +250,9 @@ macro_rules! kernel {
                 // valid element. Concurrent streams are ordered by the plan (see `Region::share`).
                 let $op = unsafe { $crate::kernel!(@slice $kind $ty cx d $op $all) };
             )*
-            if let Err(fault) = $body(cx.isa(), d, $($op),*) {
-                cx.fail(fault);
+            match $body(cx.isa(), d, $($op),*) {
+                Ok(found) => { $crate::kernel!(@found cx d found $found); }
+                Err(fault) => cx.fail(fault),
             }
         }
     };
@@ -257,6 +276,7 @@ macro_rules! kernel {
         [$({ $($(#[$nmeta:meta])* $num:ident),* $(,)? })?]
         [$({ $($(#[$ameta:meta])* $arr:ident : $count:literal),* $(,)? })?]
         [$({ $($(#[$pmeta:meta])* $param:ident : $pty:ty),* $(,)? })?]
+        [$({ $($(#[$fmeta:meta])* $slot:ident),* $(,)? })?]
         [$($entry:ident $types:tt)*]
     ) => {
         $(#[$meta])*
@@ -266,6 +286,7 @@ macro_rules! kernel {
             $($($(#[$nmeta])* #[doc = "(Extent.)"] pub $num: N,)*)?
             $($($(#[$ameta])* #[doc = "(Extents.)"] pub $arr: [N; $count],)*)?
             $($($(#[$pmeta])* #[doc = "(Parameter.)"] pub $param: $pty,)*)?
+            $($($(#[$fmeta])* #[doc = "(Slot of an extent that the kernel finds.)"] pub $slot: usize,)*)?
         }
 
         impl<N> $crate::Descriptor<N> for $name<N> {
@@ -282,6 +303,7 @@ macro_rules! kernel {
                     $($($num: f(&self.$num),)*)?
                     $($($arr: self.$arr.each_ref().map(&mut *f),)*)?
                     $($($param: self.$param.clone(),)*)?
+                    $($($slot: self.$slot,)*)?
                 }
             }
 
@@ -302,6 +324,11 @@ macro_rules! kernel {
                 $($(f(stringify!($num), $crate::Field::Num(&self.$num));)*)?
                 $($(f(stringify!($arr), $crate::Field::Nums(&self.$arr));)*)?
                 $($(f(stringify!($param), $crate::Field::Param(&self.$param));)*)?
+                $($(f(stringify!($slot), $crate::Field::Param(&self.$slot));)*)?
+            }
+
+            fn found(&self, _f: &mut dyn FnMut(usize)) {
+                $($(_f(self.$slot);)*)?
             }
         }
 

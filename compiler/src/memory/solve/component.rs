@@ -60,6 +60,17 @@ impl Component {
         spans.iter().map(|&(first, end)| tree.max(first as usize, end as usize)).collect()
     }
 
+    /// A number that divides every offset and height worth trying: each buffer rests on the ground, on another one or on
+    /// a fixed one, and its offset is rounded up to its alignment.
+    pub(super) fn grain(&self) -> u64 {
+        let ends = self.sizes.iter().chain(self.fixed.iter().flatten());
+        let grain = ends.fold(0, |grain, &size| gcd(grain, size));
+        let rounds = self.alignments.iter().any(|&align| !grain.is_multiple_of(align));
+        let aligned =
+            if rounds { self.alignments.iter().fold(grain, |grain, &align| gcd(grain, align)) } else { grain };
+        aligned.max(1)
+    }
+
     /// How many pairs conflict, counted without listing them.
     pub(super) fn n_pairs(&self) -> u64 {
         let Some(spans) = &self.spans else {
@@ -231,4 +242,8 @@ fn graph_parts(neighbours: &Csr) -> Vec<Option<u32>> {
         n_parts += 1;
     }
     part_of
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -15,6 +15,7 @@
 //! # Ok::<(), kiln_compiler::memory::solve::ProblemError>(())
 //! ```
 
+mod branch;
 mod climb;
 mod clique;
 mod component;
@@ -31,6 +32,7 @@ use std::fmt;
 
 use component::Component;
 pub use problem::{Buffer, DEFAULT_ALIGNMENT, Problem, ProblemError};
+use search::{Outcome, Searcher};
 
 /// Conflicting pairs up to which they are listed; hill climbing and the exact search need the lists.
 const MAX_LISTED_PAIRS: u64 = 4_000_000;
@@ -174,7 +176,6 @@ fn solve_component(part: Component, target: u64, options: &Options) -> Placed {
     let mut method = Method::Greedy;
     let (mut offsets, order) = greedy_best(&part, n_pairs, target);
     let mut height = part.height(&offsets);
-    let least = part.lower_bound;
     if height > target {
         if let Some(better) = climb::climb(&part, order, target, options.climb_steps) {
             if part.height(&better) < height {
@@ -182,25 +183,50 @@ fn solve_component(part: Component, target: u64, options: &Options) -> Placed {
             }
         }
     }
-    let mut least = least;
-    if height > target {
-        if let Some(mut searcher) = search::Searcher::new(&part) {
-            let mut budget = options.search_steps;
-            let out = searcher.search(target, &mut budget);
-            eprintln!("nodes {} steps {}", searcher.n_nodes, options.search_steps - budget);
-            match out {
-                search::Outcome::Found(found) => {
-                    (method, height, offsets) = (Method::Search, part.height(&found), found);
-                }
-                search::Outcome::Exhausted => {
-                    eprintln!("EXHAUSTED");
-                    least = target + 1;
-                }
-                search::Outcome::OutOfBudget => {}
-            }
-        }
+    let (better, least) = search_below(&part, height, target, options.search_steps);
+    if let Some(better) = better {
+        (method, height, offsets) = (Method::Search, part.height(&better), better);
     }
     Placed { height, offsets, least, method, ids: part.ids }
+}
+
+/// Exact search below `height`: at `target` first, then by bisection between what failed and what was found. Also says
+/// what the component needs at least, which rises when the search below is exhausted.
+fn search_below(part: &Component, height: u64, target: u64, budget: u64) -> (Option<Vec<u64>>, u64) {
+    let mut least = part.lower_bound;
+    let mut best: Option<Vec<u64>> = None;
+    let (Some(searcher), true) = (Searcher::new(part), height > target) else { return (best, least) };
+    // Heights are multiples of this, so nothing lies strictly between two neighbours.
+    let grain = part.grain();
+    let (mut failed, mut found, mut left) = (target - 1, height, budget);
+    let mut capacity = target;
+    while failed + 1 < found && left > 0 {
+        let share = if capacity == target { left / 2 } else { budget / 8 };
+        let mut spend = share.min(left);
+        left -= spend;
+        let outcome = searcher.search(capacity, &mut spend);
+        left += spend;
+        match outcome {
+            Outcome::Found(offsets) => {
+                found = part.height(&offsets);
+                best = Some(offsets);
+            }
+            Outcome::Exhausted => {
+                failed = capacity;
+                least = least.max((capacity / grain + 1) * grain);
+            }
+            Outcome::OutOfBudget => failed = capacity,
+        }
+        // The next capacity: whole grains, at least one below what was found.
+        capacity = failed.midpoint(found) / grain * grain;
+        if capacity <= failed {
+            capacity = (failed / grain + 1) * grain;
+        }
+        if capacity >= found {
+            break;
+        }
+    }
+    (best, least)
 }
 
 /// The best of the greedy placements, and the order that gave it.
@@ -228,3 +254,6 @@ fn greedy_best(part: &Component, n_pairs: u64, target: u64) -> (Vec<u64>, Vec<u3
     }
     best.map(|(_, offsets, order)| (offsets, order)).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -68,8 +68,10 @@ pub(super) fn copy_phase<const LANE: usize>(from: &[f32], to: &mut [f32], first:
 /// `to[i] = from[i·stride]`
 #[inline(always)]
 fn strided<const LANE: usize>(from: &[[f32; LANE]], to: &mut [[f32; LANE]], stride: usize) {
-    let from = &from[..(to.len() - 1) * stride + 1];
-    for (i, to) in to.iter_mut().enumerate() {
-        *to = from[i * stride];
+    // Whole groups of `stride`, then the last element, which may stand alone.
+    let Some((last, to)) = to.split_last_mut() else { return };
+    *last = from[to.len() * stride];
+    for (to, from) in to.iter_mut().zip(from.chunks_exact(stride)) {
+        *to = from[0];
     }
 }

@@ -12,6 +12,7 @@
 use super::band;
 use super::geometry::{ConvShape, Plan};
 use super::tile::{TileArgs, Tiling};
+use super::transpose::Transposed;
 use crate::{Activation, Fault, Isa, activation, kernel};
 
 kernel! {
@@ -82,32 +83,44 @@ fn conv_first(
 }
 
 /// The operands of one call.
-struct Call<'a> {
-    x: &'a [f32],
-    weights: &'a [f32],
-    bias: Option<&'a [f32]>,
-    y: &'a mut [f32],
-    residual: Option<Option<&'a [f32]>>,
-    scratch: Option<&'a mut [f32]>,
-    activation: Activation,
+pub(super) struct Call<'a> {
+    pub(super) x: &'a [f32],
+    pub(super) weights: &'a [f32],
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) y: &'a mut [f32],
+    pub(super) residual: Option<Option<&'a [f32]>>,
+    pub(super) scratch: Option<&'a mut [f32]>,
+    pub(super) activation: Activation,
 }
 
 /// Stands for an absent bias.
-static NO_BIAS: [f32; 64] = [0.0; 64];
+static NO_BIAS: [f32; 16] = [0.0; 16];
 
 impl Call<'_> {
     fn run<const LANE: usize>(self, isa: Isa, shape: &ConvShape, begin: usize, end: usize) -> Result<(), Fault> {
         if !Plan::is_valid(shape, LANE) {
             return Err(Fault::Descriptor);
         }
-        let plan = Plan::new(*shape, LANE);
+        self.run_plan::<LANE>(isa, shape, &Plan::new(*shape, LANE), None, begin, end)
+    }
+
+    /// Runs a plan over valid extents; with `transposed`, the plan is that of its dense form.
+    pub(super) fn run_plan<const LANE: usize>(
+        self,
+        isa: Isa,
+        shape: &ConvShape,
+        plan: &Plan,
+        transposed: Option<&Transposed>,
+        begin: usize,
+        end: usize,
+    ) -> Result<(), Fault> {
         if begin > end || end > plan.units() {
             return Err(Fault::Descriptor);
         }
         if begin == end {
             return Ok(());
         }
-        self.check(shape, &plan)?;
+        self.check(shape, plan)?;
         let scratch: &mut [f32] = self.scratch.unwrap_or_default();
         let bands = plan.bands_y * plan.bands_x;
         let clamp = self.activation.as_clamp();
@@ -120,22 +133,36 @@ impl Call<'_> {
             clamp: clamp.unwrap_or((f32::NEG_INFINITY, f32::INFINITY)),
         };
         let mut copied = usize::MAX;
-        for unit in begin..end {
-            let (image_band, part) = (unit / plan.band_units, unit % plan.band_units);
+        let mut unit = begin;
+        while unit < end {
+            // All units of one band that belong to the part.
+            let (image_band, first) = (unit / plan.oc_blocks, unit % plan.oc_blocks);
+            let blocks = (plan.oc_blocks - first).min(end - unit);
+            unit += blocks;
             let (image_group, at) = (image_band / bands, image_band % bands);
-            let band = Band::new(&plan, at / plan.bands_x, at % plan.bands_x);
+            let band = Band::new(plan, at / plan.bands_x, at % plan.bands_x);
             if plan.copied && copied != image_band {
                 let input = image_group * plan.ic_blocks * shape.h * shape.w * LANE;
-                band::copy_band::<LANE>(isa, &plan, &band, &self.x[input..], scratch);
+                band::copy_band::<LANE>(isa, plan, &band, &self.x[input..], scratch);
                 copied = image_band;
             }
-            let first = part * plan.unit_blocks;
-            let blocks = plan.unit_blocks.min(plan.oc_blocks - first);
+            let scratch = scratch.as_ptr();
             // SAFETY: `check` found every operand as long as the plan's extents say; unit, band and blocks lie in them.
-            unsafe { operands.unit::<LANE>(isa, &plan, &band, image_group, first, blocks, scratch.as_ptr()) };
-            if clamp.is_none() {
-                // SAFETY: the same elements as the unit wrote.
-                unsafe { operands.activate(isa, &plan, &band, image_group, first, blocks, self.activation) };
+            unsafe {
+                let (extents, out) = match transposed {
+                    None => {
+                        operands.unit::<LANE>(isa, plan, &band, image_group, first, blocks, scratch);
+                        ([plan.shape.oh, plan.shape.ow], band)
+                    }
+                    Some(t) => {
+                        t.unit(isa, &operands, plan, &band, image_group, first, blocks, scratch);
+                        ([shape.oh, shape.ow], t.outputs(&band))
+                    }
+                };
+                if clamp.is_none() {
+                    let block = image_group * plan.oc_blocks + first;
+                    operands.activate(isa, extents, &out, [block, blocks], self.activation);
+                }
             }
         }
         Ok(())
@@ -172,9 +199,9 @@ impl Band {
 }
 
 /// What all units of a call share.
-struct Operands<'a> {
-    x: &'a [f32],
-    weights: &'a [f32],
+pub(super) struct Operands<'a> {
+    pub(super) x: &'a [f32],
+    pub(super) weights: &'a [f32],
     bias: Option<&'a [f32]>,
     y: *mut f32,
     /// The inner `None` is `y`.
@@ -212,74 +239,111 @@ impl Operands<'_> {
             s.kh == 1 && s.kw == 1 && row_step == 1 && plan.pitch == s.ow && band.cols == s.ow && plan.phases == 1;
         let (rows, cols) = if joined { (1, band.rows * band.cols) } else { (band.rows, band.cols) };
         let taps = plan.ic_blocks * LANE * s.kh * s.kw * 16;
+        let block = image_group % s.groups * plan.oc_blocks + first;
         let y_block = s.oh * s.ow * 16;
-        let group = image_group % s.groups;
+        let out = (image_group * plan.oc_blocks + first) * y_block + (band.row * s.ow + band.col) * 16;
+        let args = TileArgs {
+            x,
+            w: self.weights.as_ptr().wrapping_add(block * taps),
+            kh: s.kh,
+            kw: s.kw,
+            x_row: s.dy * row_len,
+            x_tap: (s.dx % s.sx * plan.pitch + s.dx / s.sx) * LANE,
+            phase_step: s.dx % s.sx,
+            phases: s.sx,
+            x_wrap: LANE.wrapping_sub(s.sx * plan.pitch * LANE),
+            w_block: taps,
+            y_block,
+            ..self.args::<LANE>(plan, block, out)
+        };
+        // SAFETY: the caller's promise; rows and columns lie in the band.
+        unsafe { Self::tiles::<LANE>(isa, args, blocks, [rows, cols], row_step * row_len, s.ow * 16) };
+    }
+
+    /// The arguments that every kind of unit shares; the others are those of a kernel without taps.
+    pub(super) fn args<const LANE: usize>(&self, plan: &Plan, block: usize, out: usize) -> TileArgs {
+        let s = &plan.shape;
+        TileArgs {
+            x: core::ptr::null(),
+            w: core::ptr::null(),
+            bias: self.bias.map_or(NO_BIAS.as_ptr(), |b| b.as_ptr().wrapping_add(block * 16)),
+            residual: match self.residual {
+                None => core::ptr::null(),
+                Some(r) => r.unwrap_or(self.y).wrapping_add(out),
+            },
+            y: self.y.wrapping_add(out),
+            y_step: 16,
+            n_tiles: 0,
+            ic_blocks: plan.ic_blocks,
+            ic_last: s.ic / s.groups - (plan.ic_blocks - 1) * LANE,
+            kh: 0,
+            kw: 0,
+            x_block: plan.block_len(),
+            x_row: 0,
+            x_tap: 0,
+            phase_step: 0,
+            phases: 1,
+            x_wrap: 0,
+            w_block: 0,
+            bias_block: if self.bias.is_some() { 16 } else { 0 },
+            y_block: 0,
+            low: self.clamp.0,
+            high: self.clamp.1,
+        }
+    }
+
+    /// Covers rows × columns of pixels × blocks by tiles; `x_advance` and `y_advance` lead from row to row.
+    ///
+    /// # Safety
+    /// As for a tile, over all of them.
+    pub(super) unsafe fn tiles<const LANE: usize>(
+        isa: Isa,
+        args: TileArgs,
+        blocks: usize,
+        [rows, cols]: [usize; 2],
+        x_advance: usize,
+        y_advance: usize,
+    ) {
         let (mut done, mut tiling) = (0, Tiling::choose::<LANE>(isa, cols, blocks));
         while done < blocks {
             if blocks - done < tiling.blocks() {
                 tiling = Tiling::choose::<LANE>(isa, cols, blocks - done);
             }
-            let block = group * plan.oc_blocks + first + done;
-            let out = (image_group * plan.oc_blocks + first + done) * y_block + (band.row * s.ow + band.col) * 16;
+            let step = |p: *const f32, n: usize| if p.is_null() { p } else { p.wrapping_add(n) };
             let mut args = TileArgs {
-                x,
-                w: self.weights.as_ptr().wrapping_add(block * taps),
-                bias: self.bias.map_or(NO_BIAS.as_ptr(), |b| b.as_ptr().wrapping_add(block * 16)),
-                residual: match self.residual {
-                    None => core::ptr::null(),
-                    Some(r) => r.unwrap_or(self.y).wrapping_add(out),
-                },
-                y: self.y.wrapping_add(out),
-                n_tiles: 0,
-                ic_blocks: plan.ic_blocks,
-                ic_last: s.ic / s.groups - (plan.ic_blocks - 1) * LANE,
-                kh: s.kh,
-                kw: s.kw,
-                x_block: plan.block_len(),
-                x_row: s.dy * row_len,
-                x_tap: (s.dx % s.sx * plan.pitch + s.dx / s.sx) * LANE,
-                phase_step: s.dx % s.sx,
-                phases: s.sx,
-                x_wrap: LANE.wrapping_sub(s.sx * plan.pitch * LANE),
-                w_block: taps,
-                y_block,
-                low: self.clamp.0,
-                high: self.clamp.1,
+                w: args.w.wrapping_add(done * args.w_block),
+                bias: args.bias.wrapping_add(done * args.bias_block),
+                y: args.y.wrapping_add(done * args.y_block),
+                residual: step(args.residual, done * args.y_block),
+                ..args
             };
             for _ in 0..rows {
-                // SAFETY: the caller's promise; rows and columns lie in the band.
+                // SAFETY: the caller's promise.
                 unsafe { tiling.run::<LANE>(&args, cols) };
-                args.x = args.x.wrapping_add(row_step * row_len);
-                args.y = args.y.wrapping_add(s.ow * 16);
-                if !args.residual.is_null() {
-                    args.residual = args.residual.wrapping_add(s.ow * 16);
-                }
+                args.x = args.x.wrapping_add(x_advance);
+                args.y = args.y.wrapping_add(y_advance);
+                args.residual = step(args.residual, y_advance);
             }
             done += tiling.blocks();
         }
     }
 
-    /// Applies an activation to what [`Operands::unit`] wrote.
+    /// Applies an activation to a rectangle of `blocks` output blocks from `block` on, of images of `oh` × `ow` pixels.
     ///
     /// # Safety
-    /// As for `unit`.
+    /// The rectangle and the blocks lie in the output.
     unsafe fn activate(
         &self,
         isa: Isa,
-        plan: &Plan,
+        [oh, ow]: [usize; 2],
         band: &Band,
-        image_group: usize,
-        first: usize,
-        blocks: usize,
+        [block, blocks]: [usize; 2],
         activation: Activation,
     ) {
-        let s = &plan.shape;
-        for block in first..first + blocks {
-            let out = (image_group * plan.oc_blocks + block) * s.oh * s.ow + band.row * s.ow + band.col;
+        for block in block..block + blocks {
+            let out = (block * oh * ow + band.row * ow + band.col) * 16;
             // SAFETY: the caller's promise.
-            unsafe {
-                activation::apply_rows(isa, activation, self.y.add(out * 16), band.rows, band.cols * 16, s.ow * 16);
-            }
+            unsafe { activation::apply_rows(isa, activation, self.y.add(out), band.rows, band.cols * 16, ow * 16) };
         }
     }
 }

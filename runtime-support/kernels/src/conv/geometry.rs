@@ -6,14 +6,15 @@
 //! A *band* is a rectangle of output pixels. Where the input needs padding or the stride is not 1, the band's input is
 //! first copied to scratch, with zeros around it and columns sorted by phase (column modulo stride): then output pixel
 //! `q` reads column `q + constant` of one phase at every tap, and one kernel without borders or strides serves all cases.
-//! A *unit* is one band × one group of up to four output-channel blocks; units write disjoint bytes.
+//! A *unit* is one band × one output-channel block; units write disjoint bytes. A call takes the units of a band together,
+//! so they are as small as an even split over streams needs, not as a tile needs.
 
 /// Input bytes of a band: enough to use a cached weight often, and room for the weights beside it in L2.
 const BAND_BYTES: usize = 256 << 10;
-/// Output-channel blocks of a unit.
-const MAX_BLOCKS: usize = 4;
-/// A band cut within a row has a multiple of this many pixels: whole tiles on every instruction set.
-const COLUMN_STEP: usize = 84;
+/// Units of a convolution, at least, where its extents allow: a split in two is even to an eighth.
+const MIN_UNITS: usize = 16;
+/// A band cut within a row has a multiple of this many pixels: whole tiles with AVX-512.
+const COLUMN_STEP: usize = 28;
 
 /// Extents of a 2-D convolution (1-D: height 1). Right and bottom padding follow from the output's extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +64,6 @@ pub(crate) struct Plan {
     pub(crate) ic_blocks: usize,
     /// Output blocks of a group.
     pub(crate) oc_blocks: usize,
-    /// Output blocks of a unit.
-    pub(crate) unit_blocks: usize,
-    /// Units of one band.
-    pub(crate) band_units: usize,
     /// Output rows of a band.
     pub(crate) band_rows: usize,
     /// Output columns of a band.
@@ -91,6 +88,10 @@ pub(super) const fn at_least_1(x: usize) -> usize {
     if x == 0 { 1 } else { x }
 }
 
+const fn max(a: usize, b: usize) -> usize {
+    if a > b { a } else { b }
+}
+
 const fn min(a: usize, b: usize) -> usize {
     if a < b { a } else { b }
 }
@@ -99,12 +100,22 @@ impl Plan {
     /// The cut for these extents. Zero extents give a plan without units.
     pub(crate) const fn new(given: ConvShape, lane: usize) -> Self {
         let mut s = given;
+        // A single column is a row: the same memory, and rows are what tiles cover.
+        if s.w == 1 && s.ow == 1 && s.kw == 1 && s.pl == 0 {
+            (s.w, s.ow, s.kw, s.sx, s.dx, s.pl) = (s.h, s.oh, s.kh, s.sy, s.dy, s.pt);
+            (s.h, s.oh, s.kh, s.sy, s.dy, s.pt) = (1, 1, 1, 1, 1, 0);
+        }
+        Self::cut(s, lane, true)
+    }
+
+    /// As [`Plan::new`], for extents as they are; `join` allows rows of single taps to become one.
+    pub(crate) const fn cut(mut s: ConvShape, lane: usize, join: bool) -> Self {
         let single_tap = s.kh == 1 && s.kw == 1;
         let unit_stride = s.sy == 1 && s.sx == 1;
         // Right and bottom padding show in the output's extents.
         let padded = s.pt > 0 || s.pl > 0 || reach(s.oh, s.sy, s.kh, s.dy) > s.h || reach(s.ow, s.sx, s.kw, s.dx) > s.w;
         let copied = padded || s.sx != 1;
-        if single_tap && unit_stride && !padded && s.oh == s.h && s.ow == s.w {
+        if join && single_tap && unit_stride && !padded && s.oh == s.h && s.ow == s.w {
             s.w *= s.h;
             s.ow = s.w;
             s.h = 1;
@@ -113,8 +124,7 @@ impl Plan {
         let groups = at_least_1(s.groups);
         let ic_blocks = (s.ic / groups).div_ceil(lane);
         let oc_blocks = (s.oc / groups).div_ceil(16);
-        let band_units = at_least_1(oc_blocks.div_ceil(MAX_BLOCKS));
-        let unit_blocks = at_least_1(oc_blocks.div_ceil(band_units));
+        let min_bands = MIN_UNITS.div_ceil(at_least_1(s.n * groups * oc_blocks));
 
         let phases = min(s.sx, (s.kw.saturating_sub(1)) * s.dx + 1);
         let apron = s.kw.saturating_sub(1) * s.dx / at_least_1(s.sx);
@@ -124,12 +134,12 @@ impl Plan {
         let (mut bands_y, mut bands_x) = (1, 1);
         if s.oh > 1 {
             let all = reach(s.oh, row_step, s.kh, s.dy) * row_bytes;
-            bands_y = at_least_1(min(all.div_ceil(BAND_BYTES), s.oh.div_ceil(2 * s.kh)));
+            bands_y = at_least_1(min(max(all.div_ceil(BAND_BYTES), min_bands), s.oh.div_ceil(2 * s.kh)));
         }
         let band_rows = at_least_1(s.oh.div_ceil(bands_y));
         let band_bytes = reach(band_rows, row_step, s.kh, s.dy) * row_bytes;
         if s.oh == 1 || band_bytes > 2 * BAND_BYTES {
-            bands_x = at_least_1(band_bytes.div_ceil(BAND_BYTES));
+            bands_x = max(band_bytes.div_ceil(BAND_BYTES), min_bands.div_ceil(bands_y));
         }
         let mut band_cols = at_least_1(s.ow);
         if bands_x > 1 {
@@ -144,8 +154,6 @@ impl Plan {
             lane,
             ic_blocks,
             oc_blocks,
-            unit_blocks,
-            band_units: oc_blocks.div_ceil(unit_blocks),
             band_rows,
             band_cols,
             bands_y,
@@ -158,10 +166,10 @@ impl Plan {
         }
     }
 
-    /// Units of the whole convolution; unit number: ((batch · groups + group) · bands + band) · band_units + blocks.
+    /// Units of the whole convolution; unit number: ((batch · groups + group) · bands + band) · oc_blocks + block.
     pub(crate) const fn units(&self) -> usize {
         let s = &self.shape;
-        s.n * at_least_1(s.groups) * self.bands_y * self.bands_x * self.band_units
+        s.n * at_least_1(s.groups) * self.bands_y * self.bands_x * self.oc_blocks
     }
 
     /// Elements of scratch that a call needs.

@@ -14,6 +14,8 @@ mod sweep;
 #[cfg(all(test, feature = "alloc"))]
 pub(crate) mod tests;
 mod tile;
+mod transpose;
+mod winograd;
 
 pub use blocked::*;
 pub use depthwise::*;
@@ -25,3 +27,5 @@ pub use layout::*;
 pub use pack::*;
 pub use plain::*;
 pub use reference::*;
+pub use transpose::*;
+pub use winograd::*;

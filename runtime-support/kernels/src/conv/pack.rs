@@ -1,5 +1,7 @@
 //! Offline packing of convolution weights into blocks of 16 output channels, zero-padded.
 
+use super::ConvShape;
+use super::plain::Taps;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -9,10 +11,86 @@ pub fn pack_conv_weights(w: &[f32], oc: usize, ic_per_group: usize, taps: usize,
     pack(w, oc, ic_per_group, taps, groups, 16)
 }
 
+/// Joins groups of a grouped convolution until input and output channels of a group are multiples of 16, by zeros between
+/// them: the weights then fit [`pack_conv_weights`] with fewer groups. Out: weights and the number of groups; `None` where
+/// no such number exists, or where the lengths do not fit together. A value that is not finite then reaches the groups it is joined with.
+pub fn join_groups(w: &[f32], oc: usize, ic_per_group: usize, taps: usize, groups: usize) -> Option<(Vec<f32>, usize)> {
+    if groups == 0 || !oc.is_multiple_of(groups) || w.len() != oc.checked_mul(ic_per_group)?.checked_mul(taps)? {
+        return None;
+    }
+    let oc_per_group = oc / groups;
+    let whole = |joined: usize| {
+        groups.is_multiple_of(joined)
+            && (ic_per_group * joined).is_multiple_of(16)
+            && (oc_per_group * joined).is_multiple_of(16)
+    };
+    let joined = (1..=16).find(|&j| whole(j))?;
+    let mut wide = vec![0.0; w.len().checked_mul(joined)?];
+    let row = ic_per_group * taps;
+    for o in 0..oc {
+        let at = (o * joined + o / oc_per_group % joined) * row;
+        wide[at..at + row].copy_from_slice(&w[o * row..(o + 1) * row]);
+    }
+    Some((wide, groups / joined))
+}
+
 /// ONNX weights `[OC, IC, kh·kw]` as `[OC/16][IC][kh·kw][16 oc]`, for a first layer on plain input.
 /// `None` where the lengths do not fit together.
 pub fn pack_conv_first_weights(w: &[f32], oc: usize, ic: usize, taps: usize) -> Option<Vec<f32>> {
     pack(w, oc, ic, taps, 1, 1)
+}
+
+/// Transposed ONNX weights `[IC, OC/groups, kh, kw]` as, for each output phase (row, then column, modulo the stride),
+/// `[OC/16][IC/16][taps of the phase][16 ic][16 oc]`. `None` where the lengths do not fit together.
+pub fn pack_conv_transpose_weights(w: &[f32], shape: &ConvShape) -> Option<Vec<f32>> {
+    let &ConvShape { ic, oc, kh, kw, sy, sx, dy, dx, pt, pl, groups, .. } = shape;
+    let taps = kh.checked_mul(kw)?;
+    if groups == 0 || !ic.is_multiple_of(groups) || !oc.is_multiple_of(groups) {
+        return None;
+    }
+    let (icg, ocg) = (ic / groups, oc / groups);
+    if w.len() != ic.checked_mul(ocg)?.checked_mul(taps)? {
+        return None;
+    }
+    let mut packed = Vec::new();
+    for (py, px) in (0..sy).flat_map(|py| (0..sx).map(move |px| (py, px))) {
+        let (ys, xs) = (Taps::of_phase(py, pt, kh, sy, dy), Taps::of_phase(px, pl, kw, sx, dx));
+        let mut part = Vec::new();
+        for o in 0..oc {
+            for i in 0..icg {
+                let from = ((o / ocg * icg + i) * ocg + o % ocg) * taps;
+                for (a, b) in (0..ys.count).flat_map(|a| (0..xs.count).map(move |b| (a, b))) {
+                    part.push(w[from + (ys.first + a * ys.step) * kw + xs.first + b * xs.step]);
+                }
+            }
+        }
+        packed.extend(pack(&part, oc, icg, ys.count * xs.count, groups, 16)?);
+    }
+    Some(packed)
+}
+
+/// ONNX weights `[OC, IC, 3, 3]` as Winograd's `U = G·g·Gᵀ`: `[16][OC/16][IC/16][16 ic][16 oc]`.
+/// `None` where the lengths do not fit together.
+pub fn pack_winograd_weights(w: &[f32], oc: usize, ic: usize) -> Option<Vec<f32>> {
+    if w.len() != oc.checked_mul(ic)?.checked_mul(9)? {
+        return None;
+    }
+    // G times a column of three.
+    let down = |g: [f64; 3]| [g[0], (g[0] + g[1] + g[2]) / 2.0, (g[0] - g[1] + g[2]) / 2.0, g[2]];
+    let mut positions = vec![vec![0.0; oc * ic]; 16];
+    for (at, g) in w.chunks_exact(9).enumerate() {
+        let columns = [0, 1, 2].map(|j| down([0, 1, 2].map(|i| f64::from(g[i * 3 + j]))));
+        for i in 0..4 {
+            for (j, u) in down([columns[0][i], columns[1][i], columns[2][i]]).into_iter().enumerate() {
+                positions[i * 4 + j][at] = u as f32;
+            }
+        }
+    }
+    let mut packed = Vec::new();
+    for u in &positions {
+        packed.extend(pack(u, oc, ic, 1, 1, 16)?);
+    }
+    Some(packed)
 }
 
 /// Depthwise ONNX weights `[C, 1, kh·kw]` as `[C/16][kh·kw][16]`. `None` where the lengths do not fit together.

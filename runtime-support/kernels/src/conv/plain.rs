@@ -154,7 +154,7 @@ impl<T> PlainCall<'_, T> {
 }
 
 /// Rounds down where the dividend is negative.
-const fn div_floor(a: isize, b: isize) -> isize {
+pub(super) const fn div_floor(a: isize, b: isize) -> isize {
     a.div_euclid(b)
 }
 
@@ -308,21 +308,26 @@ impl Unit {
 }
 
 /// Taps of one dimension that contribute to an output phase, and the input position they read.
-struct Taps {
+pub(super) struct Taps {
     /// First tap, step between taps, number.
-    first: usize,
-    step: usize,
-    count: usize,
+    pub(super) first: usize,
+    pub(super) step: usize,
+    pub(super) count: usize,
     /// Input position of the first tap at dense pixel 0, and what each further tap adds.
-    at: isize,
-    advance: isize,
+    pub(super) at: isize,
+    pub(super) advance: isize,
 }
 
 impl Taps {
     /// Transposed: taps `k` with `phase + pad − k·dilation` divisible by the stride.
     fn transposed(g: &WindowShape, axis: usize, phase: usize) -> Self {
-        let (s, d, k) = (g.strides[axis] as isize, g.dilations[axis] as isize, g.kernel[axis]);
-        let origin = (phase + g.pads[axis]) as isize;
+        Self::of_phase(phase, g.pads[axis], g.kernel[axis], g.strides[axis], g.dilations[axis])
+    }
+
+    /// The same from one dimension's extents.
+    pub(super) fn of_phase(phase: usize, pad: usize, k: usize, stride: usize, dilation: usize) -> Self {
+        let (s, d) = (stride as isize, dilation as isize);
+        let origin = (phase + pad) as isize;
         let step = s / gcd(s, d);
         let first = (0..step.min(k as isize)).find(|t| (origin - t * d) % s == 0);
         let Some(first) = first else { return Self { first: 0, step: 1, count: 0, at: 0, advance: 0 } };

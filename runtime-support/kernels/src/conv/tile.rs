@@ -22,6 +22,8 @@ pub(crate) struct TileArgs {
     pub(crate) residual: *const f32,
     /// Output at the first pixel.
     pub(crate) y: *mut f32,
+    /// Elements from one output pixel to the next: 16, or more where outputs are written with a stride.
+    pub(crate) y_step: usize,
     /// Tiles of `Q` pixels, one after the other.
     pub(crate) n_tiles: usize,
     /// Input blocks.
@@ -46,6 +48,8 @@ pub(crate) struct TileArgs {
     pub(crate) x_wrap: usize,
     /// Weights from one output block to the next.
     pub(crate) w_block: usize,
+    /// Elements from one block's bias to the next: 16, or 0 where there is none.
+    pub(crate) bias_block: usize,
     /// Elements from one output block to the next, in `y` and `residual`.
     pub(crate) y_block: usize,
     /// Lower limit of the result.
@@ -70,7 +74,7 @@ unsafe fn tile<S: Simd, const LANE: usize, const Q: usize, const B: usize>(s: S,
         let mut acc = [[s.zero(); Q]; B];
         for b in 0..B {
             // SAFETY: the caller vouches for `B` blocks of bias.
-            acc[b] = [unsafe { s.load(a.bias.add(b * 16)) }; Q];
+            acc[b] = [unsafe { s.load(a.bias.add(b * a.bias_block)) }; Q];
         }
         let mut w = a.w;
         for block in 0..a.ic_blocks {
@@ -106,15 +110,15 @@ unsafe fn tile<S: Simd, const LANE: usize, const Q: usize, const B: usize>(s: S,
             }
         }
         for b in 0..B {
-            let at = t * Q * 16 + b * a.y_block;
+            let at = t * Q * a.y_step + b * a.y_block;
             for q in 0..Q {
                 let mut v = acc[b][q];
                 // SAFETY: the caller vouches for the output pixels, and for the residual's unless it is null.
                 unsafe {
                     if !a.residual.is_null() {
-                        v = v + s.load(a.residual.add(at + q * 16));
+                        v = v + s.load(a.residual.add(at + q * a.y_step));
                     }
-                    high.min(low.max(v)).store(a.y.add(at + q * 16));
+                    high.min(low.max(v)).store(a.y.add(at + q * a.y_step));
                 }
             }
         }
@@ -242,9 +246,9 @@ impl Tiling {
                 // SAFETY: the caller's promise; the widths add up to `cols`.
                 unsafe { self.row[q - 1](&a) };
                 a.x = a.x.wrapping_add(n * q * LANE);
-                a.y = a.y.wrapping_add(n * q * 16);
+                a.y = a.y.wrapping_add(n * q * a.y_step);
                 if !a.residual.is_null() {
-                    a.residual = a.residual.wrapping_add(n * q * 16);
+                    a.residual = a.residual.wrapping_add(n * q * a.y_step);
                 }
             }
         }

@@ -1,14 +1,19 @@
 //! Kernels that move elements without computing on them, keyed by element width.
 
+mod compress;
 mod copy_nd;
 mod gather;
 mod gather_nd;
 mod index;
+mod run_time_ints;
 mod store_ints;
 
+pub use compress::*;
 pub use copy_nd::*;
 pub use gather::*;
+pub(crate) use gather_nd::tuple_position;
 pub use gather_nd::*;
 pub use index::IndexElem;
 pub(crate) use index::holds;
+pub use run_time_ints::*;
 pub use store_ints::*;

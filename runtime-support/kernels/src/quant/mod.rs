@@ -15,6 +15,7 @@ mod layout;
 mod matmul;
 #[cfg(feature = "alloc")]
 mod pack;
+mod pool;
 mod quantize;
 mod requantize;
 mod scales;
@@ -33,6 +34,7 @@ pub use layout::*;
 pub use matmul::*;
 #[cfg(feature = "alloc")]
 pub use pack::*;
+pub use pool::*;
 pub use quantize::*;
 pub use requantize::*;
 pub use scales::Precision;

@@ -1,0 +1,187 @@
+//! The arguments of every command, and the compile options they stand for.
+
+use super::Failure;
+use crate::emit::WeightsFrom;
+use crate::import::DimBound;
+use crate::{Options, check_options, check_target};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Compiles ONNX models to Rust ahead of time.
+#[derive(Parser, Debug)]
+#[command(name = "kilnc", version, about, max_term_width = 110)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(super) enum Command {
+    /// Builds and runs test cases in ONNX's own layout.
+    #[command(after_help = "Example: kilnc test onnx/backend/test/data/node --jobs 2 --json report.json")]
+    Test(TestArgs),
+}
+
+/// What shapes a compile.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Compile options")]
+pub(super) struct CompileArgs {
+    /// What to compile for: host, host+gpu, soc-npu or a target file
+    #[arg(long, value_name = "TARGET", default_value = "host")]
+    pub(super) target: String,
+    /// Streams of the CPU
+    #[arg(long, visible_alias = "threads", value_name = "N", default_value_t = 1)]
+    pub(super) streams: usize,
+    /// Size of a free dimension: one, or the range it lies in
+    #[arg(long, value_name = "NAME=N|A..B")]
+    pub(super) dim: Vec<String>,
+    /// Whether the weights lie in the binary or in a file of their own
+    #[arg(long, value_enum, default_value_t = WeightsArg::Embed)]
+    pub(super) weights: WeightsArg,
+    /// Which nodes run where: priority, parallax or optimal
+    #[arg(long, value_name = "POLICY")]
+    placement: Option<String>,
+    /// What a placement minimises: makespan or sum
+    #[arg(long, value_name = "WHAT")]
+    objective: Option<String>,
+    /// Puts the nodes whose names match on a device
+    #[arg(long, value_name = "REGEX=DEVICE")]
+    pin: Vec<String>,
+    /// Writes the placement to a file
+    #[arg(long, value_name = "FILE")]
+    save_placement: Option<PathBuf>,
+    /// Takes the placement from a file
+    #[arg(long, value_name = "FILE")]
+    load_placement: Option<PathBuf>,
+    /// One arena for all, or a region for each branch: shared or branch
+    #[arg(long, value_name = "WHICH")]
+    arenas: Option<String>,
+    /// Memory that the arena may take
+    #[arg(long, value_name = "BYTES")]
+    budget: Option<u64>,
+    /// An output that is an input of the next run
+    #[arg(long, value_name = "OUT=IN")]
+    state: Vec<String>,
+    /// Measured times of nodes
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Says nothing but results and errors
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WeightsArg {
+    Embed,
+    File,
+}
+
+impl CompileArgs {
+    /// The options for a module of this name.
+    pub(super) fn options(&self, name: &str) -> Result<Options, Failure> {
+        self.refuse_what_is_missing()?;
+        check_target(&self.target).map_err(Failure::Misuse)?;
+        let mut options = Options { name: name.to_owned(), streams: self.streams, ..Options::default() };
+        options.weights = match self.weights {
+            WeightsArg::Embed => WeightsFrom::Embed,
+            WeightsArg::File => WeightsFrom::File,
+        };
+        for text in &self.dim {
+            let (name, bound) = parse_dim(text).ok_or_else(|| {
+                Failure::Misuse(format!("--dim {text}: expected NAME=N or NAME=A..B with whole numbers"))
+            })?;
+            if options.import.dims.insert(name.clone(), bound).is_some() {
+                return Err(Failure::Misuse(format!("--dim {text}: \"{name}\" is given twice")));
+            }
+        }
+        check_options(&options).map_err(Failure::Misuse)?;
+        Ok(options)
+    }
+
+    fn refuse_what_is_missing(&self) -> Result<(), Failure> {
+        let host_only = |given: &Option<String>, all: &[&str], flag: &str| match given {
+            Some(v) if !all.contains(&v.as_str()) => {
+                Err(Failure::Misuse(format!("--{flag} {v}: expected one of {}", all.join(", "))))
+            }
+            _ => Ok(()),
+        };
+        host_only(&self.placement, &["priority", "parallax", "optimal"], "placement")?;
+        host_only(&self.objective, &["makespan", "sum"], "objective")?;
+        host_only(&self.arenas, &["shared", "branch"], "arenas")?;
+        let missing = [
+            ("--placement", self.placement.is_some()),
+            ("--objective", self.objective.is_some()),
+            ("--pin", !self.pin.is_empty()),
+            ("--save-placement", self.save_placement.is_some()),
+            ("--load-placement", self.load_placement.is_some()),
+            ("--arenas branch", self.arenas.as_deref() == Some("branch")),
+            ("--budget", self.budget.is_some()),
+            ("--state", !self.state.is_empty()),
+            ("--profile", self.profile.is_some()),
+        ];
+        match missing.iter().find(|(_, given)| *given) {
+            Some((flag, _)) => Err(Failure::Misuse(format!("{flag} is not supported yet"))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn parse_dim(text: &str) -> Option<(String, DimBound)> {
+    let (name, size) = text.split_once('=').filter(|(name, _)| !name.is_empty())?;
+    let bound = match size.split_once("..") {
+        None => DimBound::Fixed(size.trim().parse().ok()?),
+        Some((a, b)) => DimBound::Range(a.trim().parse().ok()?, b.trim_start_matches('=').trim().parse().ok()?),
+    };
+    Some((name.to_owned(), bound))
+}
+
+#[derive(Args, Debug)]
+pub(super) struct TestArgs {
+    /// Folders with model.onnx and test_data_set_*, or folders of such folders
+    #[arg(required = true, value_name = "DIR")]
+    pub(super) folders: Vec<PathBuf>,
+    /// Relative tolerance (a data.json beside the model overrides)
+    #[arg(long, default_value_t = 1e-3)]
+    pub(super) rtol: f64,
+    /// Absolute tolerance (a data.json beside the model overrides)
+    #[arg(long, default_value_t = 1e-7)]
+    pub(super) atol: f64,
+    /// Compiles, builds and runs this many at once (default: the number of cores)
+    #[arg(long, value_name = "N")]
+    pub(super) jobs: Option<usize>,
+    /// Seconds that one data set may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub(super) timeout: u64,
+    /// Writes the results as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) compile: CompileArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn dims() {
+        for (text, want) in [
+            ("n=3", Some(("n", DimBound::Fixed(3)))),
+            ("seq=1..128", Some(("seq", DimBound::Range(1, 128)))),
+            ("seq=1..=128", Some(("seq", DimBound::Range(1, 128)))),
+            ("a=b=3", None),
+            ("=3", None),
+            ("n", None),
+            ("n=x", None),
+            ("n=99999999999999999999", None),
+        ] {
+            assert_eq!(parse_dim(text), want.map(|(n, b)| (n.to_owned(), b)), "{text}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! `kilnc test`: compiles every case, builds all modules in few crates, runs them, compares.
+//!
+//! In: folders of cases. Out: a line for each case, a last line with the counts, JSON if asked for. A case passes when all
+//! its data sets do. Data sets of different sizes get a module each.
+
+use super::args::TestArgs;
+use super::build::{self, Builder, Kiln, Source, Task, run_all};
+use super::term::{self, Progress};
+use super::{Failure, Outcome, data, guarded};
+use crate::Options;
+use crate::artifact::{Artifact, Cache, ModelFile};
+use crate::cases::{self, Case, DataSet, Tolerance};
+use crate::error::{CompileErrors, Stage};
+use crate::ir::Tensor;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How a case ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Pass,
+    Fail,
+    Unsupported,
+}
+
+impl Status {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "PASS",
+            Self::Fail => "FAIL",
+            Self::Unsupported => "UNSUPPORTED",
+        }
+    }
+}
+
+struct Verdict {
+    status: Status,
+    reason: String,
+    seconds: f64,
+}
+
+/// A case's data and its modules.
+struct Prepared {
+    sets: Vec<DataSet>,
+    /// For each data set its module.
+    modules: Vec<usize>,
+    artifacts: Vec<Artifact>,
+    seconds: f64,
+}
+
+/// The command.
+pub(super) fn command(args: &TestArgs) -> Outcome {
+    let options = args.compile.options("model")?;
+    let jobs = super::jobs(args.jobs)?;
+    if !(args.rtol >= 0.0 && args.atol >= 0.0) {
+        return Err(Failure::misuse("--rtol and --atol must not be negative"));
+    }
+    let mut all = Vec::new();
+    for folder in &args.folders {
+        let found = cases::find(folder).map_err(|e| Failure::Misuse(format!("{}: {e}", folder.display())))?;
+        if found.is_empty() {
+            return Err(Failure::Misuse(format!("{}: no model.onnx in it or below", folder.display())));
+        }
+        all.extend(found);
+    }
+    let cache = Cache::new(super::cache_folder());
+    let progress = Progress::new(args.compile.quiet);
+    let scratch = data::Scratch::new().map_err(Failure::Short)?;
+    let prepared = prepare(&all, &options, &cache, jobs, &progress);
+    let verdicts = run(args, &all, prepared, &cache, jobs, &progress, &scratch)?;
+    progress.done();
+    report(args, &all, &verdicts)
+}
+
+/// Calls `f` for every index, on several threads; the results in order.
+fn in_parallel<T: Send>(n: usize, jobs: usize, f: &(dyn Fn(usize) -> T + Sync)) -> Vec<Option<T>> {
+    let next = AtomicUsize::new(0);
+    let out: Mutex<Vec<Option<T>>> = Mutex::new((0..n).map(|_| None).collect());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.min(n) {
+            let work = || {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    if i >= n {
+                        break;
+                    }
+                    let result = f(i);
+                    if let Ok(mut out) = out.lock() {
+                        out[i] = Some(result);
+                    }
+                }
+            };
+            // A thread that cannot be started leaves its work to the others.
+            let _ = std::thread::Builder::new().stack_size(super::STACK_BYTES).spawn_scoped(scope, work);
+        }
+    });
+    out.into_inner().unwrap_or_default()
+}
+
+fn prepare(
+    all: &[Case],
+    options: &Options,
+    cache: &Cache,
+    jobs: usize,
+    progress: &Progress,
+) -> Vec<Result<Prepared, Verdict>> {
+    let done = AtomicUsize::new(0);
+    let one = |i: usize| {
+        let start = Instant::now();
+        let result = guarded(|| prepare_one(&all[i], options, cache));
+        progress.say(&format!("compiling: {} of {} cases", done.fetch_add(1, Ordering::Relaxed) + 1, all.len()));
+        let seconds = start.elapsed().as_secs_f64();
+        match result {
+            Ok(Ok(prepared)) => Ok(Prepared { seconds, ..prepared }),
+            Ok(Err(e)) => Err(refusal(&e, seconds)),
+            Err(panic) => Err(Verdict { status: Status::Fail, reason: panic, seconds }),
+        }
+    };
+    let lost = || Err(Verdict { status: Status::Fail, reason: "was not compiled".into(), seconds: 0.0 });
+    in_parallel(all.len(), jobs, &one).into_iter().map(|r| r.unwrap_or_else(lost)).collect()
+}
+
+/// A file that cannot be read and a bug of the compiler are failures; all else is not supported.
+fn refusal(errors: &CompileErrors, seconds: f64) -> Verdict {
+    let ours = |e: &crate::error::CompileError| {
+        matches!(e.stage, Stage::Read | Stage::Verify) || e.message.contains("a bug in the compiler")
+    };
+    let status = if errors.iter().any(ours) { Status::Fail } else { Status::Unsupported };
+    let first = errors.iter().find(|e| ours(e)).or_else(|| errors.iter().next()).map(ToString::to_string);
+    let mut reason = first.unwrap_or_default().replace('\n', " ");
+    if errors.len() > 1 {
+        reason.push_str(&format!(" (and {} more)", errors.len() - 1));
+    }
+    Verdict { status, reason, seconds }
+}
+
+fn prepare_one(case: &Case, options: &Options, cache: &Cache) -> Result<Prepared, CompileErrors> {
+    let model = ModelFile::read(&case.folder.join("model.onnx"))?;
+    let sets = case.data_sets(&model.decoded.model)?;
+    let mut shapes: Vec<Vec<Vec<usize>>> = Vec::new();
+    let mut out = Prepared { sets: Vec::new(), modules: Vec::new(), artifacts: Vec::new(), seconds: 0.0 };
+    for set in sets {
+        let shape: Vec<_> = set.inputs.iter().map(|t| t.dims().to_vec()).collect();
+        let module = match shapes.iter().position(|s| *s == shape) {
+            Some(known) => known,
+            None => {
+                let mut import = set.import_options();
+                import.dims = options.import.dims.clone();
+                let options = Options { import, name: case.name.clone(), ..options.clone() };
+                out.artifacts.push(cache.module_of(&model, &options)?);
+                shapes.push(shape);
+                shapes.len() - 1
+            }
+        };
+        out.modules.push(module);
+        out.sets.push(set);
+    }
+    Ok(out)
+}
+
+/// Builds and runs what was compiled.
+fn run(
+    args: &TestArgs,
+    all: &[Case],
+    prepared: Vec<Result<Prepared, Verdict>>,
+    cache: &Cache,
+    jobs: usize,
+    progress: &Progress,
+    scratch: &data::Scratch,
+) -> Result<Vec<Verdict>, Failure> {
+    let kiln = Kiln::find().map_err(Failure::Misuse)?;
+    let builder = Builder { cache: cache.folder(), kiln: &kiln, jobs, opt_level: 0, progress };
+    let artifacts = || prepared.iter().flatten().flat_map(|p| &p.artifacts);
+    let sources: Vec<_> = artifacts().map(|artifact| Source { artifact, per_step: false }).collect();
+    let built = build::build(&sources, &builder).map_err(Failure::Short)?;
+    let mut built = built.into_iter();
+    let built: Vec<Vec<_>> = prepared
+        .iter()
+        .map(|p| p.as_ref().map_or_else(|_| Vec::new(), |p| built.by_ref().take(p.artifacts.len()).collect()))
+        .collect();
+    let mut tasks = Vec::new();
+    // For each task its case and data set.
+    let mut places = Vec::new();
+    let mut files: Vec<PathBuf> = Vec::new();
+    for (case_idx, case) in prepared.iter().enumerate() {
+        let Ok(case) = case else { continue };
+        for (set_idx, (set, &module)) in case.sets.iter().zip(&case.modules).enumerate() {
+            let Some(Ok(module)) = built[case_idx].get(module) else { continue };
+            let inputs = scratch.file(&format!("{case_idx}-{set_idx}.in"));
+            let bytes: Vec<&[u8]> = set.inputs.iter().map(|t| &t.data()[..]).collect();
+            data::write_inputs(&inputs, &bytes).map_err(Failure::Short)?;
+            let outputs = scratch.file(&format!("{case_idx}-{set_idx}.out"));
+            let last = outputs.display().to_string();
+            tasks.push(Task { module: module.clone(), what: "run", inputs, last });
+            files.push(outputs);
+            places.push((case_idx, set_idx));
+        }
+    }
+    let done = AtomicUsize::new(0);
+    let count = |n: usize| {
+        progress.say(&format!("running: {} of {} data sets", done.fetch_add(n, Ordering::Relaxed) + n, tasks.len()));
+    };
+    let outcomes = run_all(&tasks, jobs, Duration::from_secs(args.timeout.max(1)), &count);
+    let mut verdicts = Vec::new();
+    for (case_idx, case) in prepared.into_iter().enumerate() {
+        let case = match case {
+            Ok(case) => case,
+            Err(verdict) => {
+                verdicts.push(verdict);
+                continue;
+            }
+        };
+        let mut verdict = Verdict { status: Status::Pass, reason: String::new(), seconds: case.seconds };
+        if let Some(Err(why)) = built[case_idx].iter().find(|b| b.is_err()) {
+            verdict = Verdict { status: Status::Fail, reason: why.clone(), ..verdict };
+        }
+        let tolerance = all[case_idx].tolerance.unwrap_or(Tolerance { rtol: args.rtol, atol: args.atol });
+        for (t, &(_, set_idx)) in places.iter().enumerate().filter(|(_, place)| place.0 == case_idx) {
+            verdict.seconds += outcomes[t].spent.as_secs_f64();
+            let result = match &outcomes[t].said {
+                Ok(_) => check(&files[t], &case.sets[set_idx], tolerance),
+                Err(why) => Err(why.clone()),
+            };
+            if let Err(why) = result
+                && verdict.status == Status::Pass
+            {
+                let reason = if case.sets.len() > 1 { format!("data set {set_idx}: {why}") } else { why };
+                verdict = Verdict { status: Status::Fail, reason, ..verdict };
+            }
+        }
+        verdicts.push(verdict);
+    }
+    Ok(verdicts)
+}
+
+fn check(outputs: &std::path::Path, set: &DataSet, tolerance: Tolerance) -> Result<(), String> {
+    let got: Vec<Tensor> = data::read_outputs(outputs)?;
+    let _ = std::fs::remove_file(outputs);
+    cases::compare(&got, &set.outputs, tolerance)
+}
+
+fn report(args: &TestArgs, all: &[Case], verdicts: &[Verdict]) -> Outcome {
+    for (case, v) in all.iter().zip(verdicts) {
+        let line = format!("{} {} {}", v.status.word(), case.name, v.reason);
+        term::result(line.trim_end());
+    }
+    let count = |status| verdicts.iter().filter(|v| v.status == status).count();
+    let (passed, failed, unsupported) = (count(Status::Pass), count(Status::Fail), count(Status::Unsupported));
+    if let Some(path) = &args.json {
+        let cases: Vec<_> = all
+            .iter()
+            .zip(verdicts)
+            .map(|(case, v)| {
+                serde_json::json!({
+                    "name": case.name, "status": v.status.word(), "reason": v.reason, "seconds": v.seconds,
+                })
+            })
+            .collect();
+        let json = serde_json::json!({
+            "passed": passed, "failed": failed, "unsupported": unsupported, "cases": cases,
+        });
+        let text = format!("{json:#}\n");
+        std::fs::write(path, text).map_err(|e| Failure::Misuse(format!("cannot write {}: {e}", path.display())))?;
+    }
+    term::result(&format!("{passed} passed, {failed} failed, {unsupported} unsupported"));
+    if failed + unsupported == 0 { Ok(()) } else { Err(Failure::short("")) }
+}

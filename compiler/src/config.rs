@@ -1,0 +1,170 @@
+//! Compiling from a build script.
+//!
+//! In: `Config` and the model's path. Out: `$OUT_DIR/STEM.rs`, `STEM.weights`, `STEM.mod.rs` (the module around them, for
+//! `kiln::include_compiled!("STEM")`) and the lines that tell cargo what to watch.
+
+use crate::artifact::write_whole;
+use crate::emit::{self, WeightsFrom, module_name};
+use crate::error::CompileErrors;
+use crate::import::DimBound;
+use crate::{Options, compile, onnx};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+/// A size, or the sizes that may come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DimRange(pub DimBound);
+
+impl From<usize> for DimRange {
+    fn from(n: usize) -> Self {
+        Self(DimBound::Fixed(i64::try_from(n).unwrap_or(i64::MAX)))
+    }
+}
+
+impl From<RangeInclusive<usize>> for DimRange {
+    fn from(range: RangeInclusive<usize>) -> Self {
+        let bound = |n: &usize| i64::try_from(*n).unwrap_or(i64::MAX);
+        Self(DimBound::Range(bound(range.start()), bound(range.end())))
+    }
+}
+
+/// Compiles models in a build script.
+///
+/// ```no_run
+/// // build.rs
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     kiln_compiler::Config::new().target("host").streams(2).compile("models/net.onnx")?;
+///     Ok(())
+/// }
+/// ```
+/// and in the crate: `kiln::include_compiled!("net");`.
+#[derive(Clone, Debug)]
+pub struct Config {
+    options: Options,
+    target: String,
+    out_dir: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Config {
+    /// Target `host`, one stream, weights in the binary.
+    pub fn new() -> Self {
+        Self { options: Options::default(), target: "host".into(), out_dir: None }
+    }
+
+    /// What to compile for: a built-in target's name or a target file.
+    #[must_use]
+    pub fn target(mut self, target: impl Into<String>) -> Self {
+        self.target = target.into();
+        self
+    }
+
+    /// Streams of the CPU.
+    #[must_use]
+    pub fn streams(mut self, streams: usize) -> Self {
+        self.options.streams = streams;
+        self
+    }
+
+    /// Fixes a free dimension (`7`) or bounds it (`1..=128`).
+    #[must_use]
+    pub fn dim(mut self, name: impl Into<String>, size: impl Into<DimRange>) -> Self {
+        self.options.import.dims.insert(name.into(), size.into().0);
+        self
+    }
+
+    /// Where the weights come from when the program runs.
+    #[must_use]
+    pub fn weights(mut self, from: WeightsFrom) -> Self {
+        self.options.weights = from;
+        self
+    }
+
+    /// Writes to this folder instead of `$OUT_DIR`.
+    #[must_use]
+    pub fn out_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.out_dir = Some(folder.into());
+        self
+    }
+
+    /// Compiles the model (a path relative to the package's folder) into `$OUT_DIR`.
+    pub fn compile(&self, model: impl AsRef<Path>) -> Result<(), ConfigError> {
+        let model = model.as_ref();
+        let fail = |what: String| ConfigError { model: model.to_owned(), what };
+        crate::check_target(&self.target).map_err(&fail)?;
+        crate::check_options(&self.options).map_err(&fail)?;
+        let out = self.out_dir.clone().or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from));
+        let out =
+            out.ok_or_else(|| fail("OUT_DIR is not set: call this from a build script, or give out_dir".into()))?;
+        let path = match std::env::var_os("CARGO_MANIFEST_DIR") {
+            Some(root) => Path::new(&root).join(model),
+            None => model.to_owned(),
+        };
+        // Before anything can fail: an edit that mends the model must run the build script again.
+        println!("cargo:rerun-if-changed={}", path.display());
+        let stem = model.file_stem().map(|s| s.to_string_lossy().into_owned());
+        let stem = stem.ok_or_else(|| fail("the path names no file".into()))?;
+        let options = Options { name: module_name(&stem), ..self.options.clone() };
+        let decoded = onnx::read(&path).map_err(|e| fail(e.to_string()))?;
+        for file in &decoded.external_files {
+            println!("cargo:rerun-if-changed={}", file.display());
+        }
+        crate::import::check_dims(&decoded.model, &options.import).map_err(|e| fail(e.to_string()))?;
+        let emitted = compile(&decoded, &options)
+            .and_then(|program| Ok(emit::emit(&program, options.weights)?))
+            .map_err(|e: CompileErrors| fail(e.to_string()))?;
+        let write = |suffix: &str, bytes: &[u8]| {
+            let file = out.join(format!("{stem}{suffix}"));
+            write_whole(&file, bytes).map_err(|e| fail(format!("cannot write {}: {e}", file.display())))
+        };
+        write(".rs", emitted.source.as_bytes())?;
+        write(".weights", &emitted.weights)?;
+        write(".mod.rs", wrapper(&stem).as_bytes())
+    }
+}
+
+/// The module around `STEM.rs`: `include_compiled!` cannot make a name out of a string.
+fn wrapper(stem: &str) -> String {
+    let name = module_name(stem);
+    let at = |suffix: &str| format!("concat!(env!(\"OUT_DIR\"), {:?})", format!("/{stem}{suffix}"));
+    let (source, weights) = (at(".rs"), at(".weights"));
+    format!(
+        "/// The model {stem:?}, compiled by the build script.\n\
+         #[allow(dead_code, reason = \"a model's user need not use all of it\")]\n\
+         mod {name} {{\n    macro_rules! __kiln_weights {{\n        () => {{\n            {weights}\n        }};\n    }}\n    \
+         include!({source});\n}}\n"
+    )
+}
+
+/// Why a build script could not compile a model.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    model: PathBuf,
+    what: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot compile {}:", self.model.display())?;
+        if self.what.contains('\n') {
+            self.what.lines().try_for_each(|line| write!(f, "\n  {line}"))
+        } else {
+            write!(f, " {}", self.what)
+        }
+    }
+}
+
+/// As Display: this is what cargo shows of a build script that returns the error from `main`.
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for ConfigError {}

@@ -1,0 +1,44 @@
+//! Integers that operators take as operands and plans need as extents: read into a slot, or compared with what was planned.
+
+use crate::{Fault, Isa, kernel};
+
+kernel! {
+    /// An element of `x` becomes an extent; outside `least ..= most` it is a fault.
+    pub struct ReadExtent {
+        operands { read x: I }
+        nums { at, least, most }
+        found { value }
+    }
+    entries { read_extent_i64 { I = i64 } read_extent_i32 { I = i32 } }
+    body = read_extent;
+}
+
+fn read_extent<I: Copy + Into<i64>>(_: Isa, d: &ReadExtent, x: &[I]) -> Result<[usize; 1], Fault> {
+    let value: i64 = (*x.get(d.at).ok_or(Fault::Descriptor)?).into();
+    let value = usize::try_from(value).map_err(|_| Fault::ShapeMismatch)?;
+    if value < d.least {
+        return Err(Fault::ShapeMismatch);
+    }
+    if value > d.most { Err(Fault::BoundExceeded) } else { Ok([value]) }
+}
+
+kernel! {
+    /// Checks that the first `n` elements of `x` are `planned`; `or_one` lets them be 1 as well.
+    pub struct CheckInts {
+        operands { read x: I }
+        nums { n }
+        arrays { planned: 8 }
+        params { or_one: bool }
+    }
+    entries { check_ints_i64 { I = i64 } check_ints_i32 { I = i32 } }
+    body = check_ints;
+}
+
+fn check_ints<I: Copy + Into<i64>>(_: Isa, d: &CheckInts, x: &[I]) -> Result<(), Fault> {
+    let (Some(x), Some(planned)) = (x.get(..d.n), d.planned.get(..d.n)) else { return Err(Fault::Descriptor) };
+    let agree = |(&x, &p): (&I, &usize)| {
+        let x: i64 = x.into();
+        x == p as i64 || (d.or_one && x == 1)
+    };
+    if x.iter().zip(planned).all(agree) { Ok(()) } else { Err(Fault::ShapeMismatch) }
+}

@@ -20,6 +20,8 @@ use kiln_kernels::{
 pub(super) static OPS: &[OpDef] = &[
     OpDef::new("", "MatMulInteger", &[10], infer_integer, lower_integer).with_flops(|cx| flops(cx, 0, 1)),
     OpDef::new("", "QLinearMatMul", &[10, 21], infer_qlinear, lower_qlinear).with_flops(|cx| flops(cx, 0, 3)),
+    // With a bias in `i32`, one for each column.
+    OpDef::new("kiln", "QLinearMatMul", &[1], infer_qlinear, lower_qlinear).with_flops(|cx| flops(cx, 0, 3)),
     OpDef::new("com.microsoft", "MatMulInteger16", &[1], infer_unsupported_16, lower_integer),
     OpDef::new("com.microsoft", "QLinearMatMul", &[1], infer_qlinear, lower_qlinear).with_flops(|cx| flops(cx, 0, 3)),
     OpDef::new("com.microsoft", "QGemm", &[1], infer_gemm, lower_gemm).with_flops(|cx| {
@@ -372,6 +374,7 @@ fn lower_qlinear(cx: &mut LowerCx<'_>) -> Result<()> {
     let tuned = rows_agree(cx, &p, 2)? && is_one(cx, 1)? && is_one(cx, 6)? && precision(cx.dtype(1)?) == Precision::F32;
     if tuned && let Some(b) = packed(cx, 3, 5, false)? {
         let s = Scaled {
+            bias: cx.opt(8)?,
             a_scale: Some(as_f32(cx, 1)?),
             b_scale: Some(as_f32(cx, 4)?),
             c_scale: Some(as_f32(cx, 6)?),
@@ -380,6 +383,9 @@ fn lower_qlinear(cx: &mut LowerCx<'_>) -> Result<()> {
         };
         let (a, y) = ((cx.x(0)?, cx.opt(2)?, cx.dtype(0)?), cx.y(0)?);
         return gemm(cx, &p, a, b, s, (y, dtype));
+    }
+    if cx.has(8) {
+        return Err(wrong("a bias needs constant weights").at_input(8));
     }
     let (a, b) = (factor(cx, &p, 0, 2, Side::A)?, factor(cx, &p, 3, 5, Side::B)?);
     let x = sums_scratch(cx, &p);

@@ -28,6 +28,8 @@ pub(super) static OPS: &[OpDef] = &[
     OpDef::new(MS, "QLinearGlobalAveragePool", &[1], infer_mean, lower_mean)
         .with_flops(|cx| Ok(cx.ty(0)?.numel()))
         .with_layout(LayoutRule::Channelwise),
+    // Any function of one byte, its 256 results as an attribute.
+    OpDef::new("kiln", "CodeTable", &[1], infer_table, lower_table).with_layout(LayoutRule::Elementwise),
     OpDef::new(MS, "QLinearConcat", &[1], infer_concat, lower_concat),
 ];
 
@@ -99,6 +101,21 @@ fn lower_sigmoid(cx: &mut LowerCx<'_>) -> Result<()> {
 fn lower_leaky_relu(cx: &mut LowerCx<'_>) -> Result<()> {
     let alpha = cx.float("alpha", 0.01)?;
     lower_unary(cx, |x| if x >= 0.0 { x } else { x * alpha })
+}
+
+fn infer_table(cx: &mut InferCx<'_>) -> Result<()> {
+    cx.expect_dtype(0, BYTES)?;
+    let table = cx.opt_tensor("table")?.filter(|t| t.dims() == [256] && BYTES.contains(&t.dtype()));
+    let dtype = table.ok_or_else(|| wrong("expected 256 codes").at_attribute("table"))?.dtype();
+    let shape = cx.shape(0)?.to_vec();
+    cx.set(0, tensor(dtype, shape));
+    Ok(())
+}
+
+fn lower_table(cx: &mut LowerCx<'_>) -> Result<()> {
+    let table = cx.opt_tensor("table")?.ok_or_else(|| wrong("expected 256 codes").at_attribute("table"))?;
+    let d = ByteTable { x: cx.x(0)?, table: cx.weights(table.data().clone()), y: cx.y(0)? };
+    cx.call(&[Dtype::U8], d)
 }
 
 /// `[outer, n, inner]` of the tensor whose middle is averaged.

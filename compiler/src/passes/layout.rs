@@ -79,7 +79,7 @@ fn mode(graph: &Graph, node: &Node) -> Mode {
 fn takes_blocked_bytes(node: &Node) -> bool {
     match node.op.as_str() {
         "QuantizeLinear" | "DequantizeLinear" | "MaxPool" | "QLinearAdd" | "QLinearMul" | "QLinearSigmoid"
-        | "QLinearLeakyRelu" => true,
+        | "QLinearLeakyRelu" | "CodeTable" => true,
         "QLinearGlobalAveragePool" => !matches!(node.attrs.get("channels_last"), Some(Attr::Int(v)) if *v != 0),
         _ => false,
     }

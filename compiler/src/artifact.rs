@@ -8,6 +8,7 @@
 
 use crate::emit::{self, Emitted};
 use crate::error::{CompileError, CompileErrors, Stage};
+use crate::import;
 use crate::onnx::{self, Decoded};
 use crate::{Options, compile, sha256};
 use std::fmt::Write;
@@ -125,12 +126,16 @@ impl Cache {
         &self.folder
     }
 
-    /// The model's module: from the cache, or compiled now.
+    /// The model's module: from the cache, or compiled now. A size for a dimension that the model does not have is an error.
     pub fn module(&self, model: &Path, options: &Options) -> Result<Artifact, CompileErrors> {
         let model = std::path::absolute(model).map_err(|e| unreadable(model, &e))?;
         match self.by_stamp(&self.stamp(&model, options)) {
             Some(found) => Ok(found),
-            None => self.module_of(&ModelFile::read(&model)?, options),
+            None => {
+                let file = ModelFile::read(&model)?;
+                import::check_dims(&file.decoded.model, &options.import)?;
+                self.module_of(&file, options)
+            }
         }
     }
 

@@ -115,6 +115,7 @@ impl Config {
         for file in &decoded.external_files {
             println!("cargo:rerun-if-changed={}", file.display());
         }
+        crate::import::check_dims(&decoded.model, &options.import).map_err(|e| fail(e.to_string()))?;
         let emitted = compile(&decoded, &options)
             .and_then(|program| Ok(emit::emit(&program, options.weights)?))
             .map_err(|e: CompileErrors| fail(e.to_string()))?;

@@ -29,7 +29,7 @@ pub struct Port {
 }
 
 /// A call with its place in the model.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PlannedStep {
     /// The kernel call, operands baked.
     pub call: Box<dyn Call>,
@@ -49,7 +49,7 @@ pub struct Weight {
 }
 
 /// A compiled model.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Program {
     /// Module name.
     pub name: String,

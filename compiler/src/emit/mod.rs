@@ -8,8 +8,10 @@ mod dims;
 mod model;
 mod names;
 mod steps;
+mod text;
 
 pub use names::{module_name, unique_idents};
+pub use text::program_text;
 
 use crate::error::{CompileError, Stage};
 use crate::program::Program;

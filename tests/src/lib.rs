@@ -3,7 +3,7 @@
 #![deny(warnings, missing_docs, clippy::all)]
 
 kiln::include_model!(pub mod affine = "../fixtures/models/affine/model.onnx");
-kiln::include_model!(pub mod names = "../fixtures/models/names/model.onnx", target = "host", streams = 1);
+kiln::include_model!(pub mod names = "../fixtures/models/tiny_names/model.onnx", target = "host", streams = 1);
 kiln::include_model!(
     pub mod rows = "../fixtures/models/rows/model.onnx",
     dims(rows = 2),

@@ -89,14 +89,14 @@ fn both_ways_give_the_same_bytes() {
 fn bytes_do_not_depend_on_the_folder() {
     let (a, b) = (Folder::new("a"), Folder::new("b"));
     let copy = b.0.join("elsewhere.onnx");
-    std::fs::copy(fixture("names"), &copy).unwrap();
+    std::fs::copy(fixture("tiny_names"), &copy).unwrap();
     let compiled = |cache: &Folder, model: &Path| {
         let artifact = Cache::new(cache.0.join("cache")).module(model, &Options::default()).unwrap();
         let source = std::fs::read_to_string(&artifact.source).unwrap();
         assert!(!source.contains(std::env::temp_dir().to_str().unwrap()) && !source.contains("fixtures"), "{source}");
         (artifact.key, source, std::fs::read(&artifact.weights).unwrap())
     };
-    assert_eq!(compiled(&a, &fixture("names")), compiled(&b, &copy));
+    assert_eq!(compiled(&a, &fixture("tiny_names")), compiled(&b, &copy));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn an_edit_is_seen_and_an_unchanged_model_is_not_read() {
     std::fs::write(&model, &bytes).unwrap();
     std::fs::File::options().write(true).open(&model).unwrap().set_modified(old).unwrap();
     assert_eq!((cache.module(&model, &options).unwrap(), bytes.len()), (first.clone(), len));
-    put("names", 1);
+    put("tiny_names", 1);
     assert_ne!(cache.module(&model, &options).unwrap().key, first.key);
     put("affine", 2);
     assert_eq!(cache.module(&model, &options).unwrap().key, first.key);

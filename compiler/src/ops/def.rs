@@ -1,6 +1,7 @@
 //! What the table holds of an operator, and what its functions work with.
 
 use super::view::{NodeView, Result, wrong};
+use crate::error::CompileError;
 use crate::ir::{Dim, Tensor, TensorType, Type};
 use crate::lower::LowerCx;
 use std::ops::Deref;
@@ -128,6 +129,11 @@ impl<'a> InferCx<'a> {
     pub fn declared(&self, i: usize, rank: usize) -> Option<Vec<Dim>> {
         let Some(Type::Tensor(t)) = &self.graph.value(self.node.output(i)?).ty else { return None };
         (t.rank() == rank && t.const_dims().is_some()).then(|| t.shape.clone())
+    }
+
+    /// What to say where an operand's values are needed and no declared shape stands in for them.
+    pub fn unknown(&self, i: usize) -> CompileError {
+        wrong("its values must be known at compile time, or the result's shape declared").at_input(i)
     }
 
     /// Sets result 0 to operand 0's type.

@@ -407,7 +407,8 @@ mod tests {
                     if az > 0 {
                         let dims: &[usize] = if az == 1 { &[] } else { &[az] };
                         c = c.input(bytes(ta, dims, &za));
-                        c = c.input(bytes(tb, if bz == 1 { &[] } else { &[1, n] }, &zb));
+                        let dims = [1, n];
+                        c = c.input(bytes(tb, if bz == 1 { &[] } else { &dims }, &zb));
                     }
                     let y = c.run().unwrap()[0].to_i32s().unwrap();
                     let zero = |z: &[i64], i: usize| if z.is_empty() { 0 } else { z[i % z.len()] };

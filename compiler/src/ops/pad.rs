@@ -1,8 +1,9 @@
-//! Pad: a tensor with borders, each a strided copy of its own; negative widths cut.
+//! Pad and CenterCropPad: a tensor with borders, each a strided copy of its own; negative widths cut.
 //!
 //! <https://onnx.ai/onnx/operators/onnx__Pad.html>
 
 use super::number::number_bytes;
+use super::run_time::check_ints;
 use super::strided::{StridedCopy, row_major};
 use super::view::{NodeView, Result, resolve_axes, wrong};
 use super::{InferCx, OpDef, tensor};
@@ -11,7 +12,10 @@ use crate::ir::Dim;
 use crate::lower::LowerCx;
 use kiln_kernels::{Dtype, Operand};
 
-pub(super) static OPS: &[OpDef] = &[OpDef::new("", "Pad", &[1, 2, 11, 13, 18, 19, 21, 23, 24, 25], infer, lower)];
+pub(super) static OPS: &[OpDef] = &[
+    OpDef::new("", "Pad", &[1, 2, 11, 13, 18, 19, 21, 23, 24, 25], infer, lower),
+    OpDef::new("", "CenterCropPad", &[18], infer_center, lower_center),
+];
 
 /// Where the border's elements come from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,12 +84,12 @@ impl Axis {
     }
 }
 
-fn axes(cx: &NodeView<'_>) -> Result<Vec<Axis>> {
-    Ok(cx.shape(0)?.iter().zip(&pads(cx)?).map(|(d, p)| Axis::new(d, p)).collect())
+fn axes(cx: &NodeView<'_>, pads: &[[Dim; 2]]) -> Result<Vec<Axis>> {
+    Ok(cx.shape(0)?.iter().zip(pads).map(|(d, p)| Axis::new(d, p)).collect())
 }
 
 fn infer(cx: &mut InferCx<'_>) -> Result<()> {
-    let axes = axes(cx)?;
+    let axes = axes(cx, &pads(cx)?)?;
     let mode = mode(cx)?;
     let x = cx.ty(0)?;
     for (a, axis) in axes.iter().enumerate() {
@@ -200,6 +204,9 @@ fn join(runs: Vec<Run>) -> Vec<Run> {
 /// The value of constant borders.
 fn value(cx: &mut LowerCx<'_>) -> Result<Operand<Dim>> {
     let dtype = cx.dtype(0)?;
+    if cx.node.op != "Pad" {
+        return Ok(cx.weights(vec![0; dtype.size_bytes()]));
+    }
     if cx.version() >= 11 {
         return match cx.opt(2)? {
             Some(v) => Ok(v),
@@ -213,12 +220,16 @@ fn value(cx: &mut LowerCx<'_>) -> Result<Operand<Dim>> {
 }
 
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
-    if pads(cx)?.iter().flatten().all(|p| p.is(0)) {
+    let (pads, mode) = (pads(cx)?, mode(cx)?);
+    lower_pads(cx, &pads, mode)
+}
+
+fn lower_pads(cx: &mut LowerCx<'_>, pads: &[[Dim; 2]], mode: Mode) -> Result<()> {
+    if pads.iter().flatten().all(|p| p.is(0)) {
         return cx.view_of(0, 0);
     }
-    let axes = axes(cx)?;
+    let axes = axes(cx, pads)?;
     let dtype = cx.dtype(0)?;
-    let mode = mode(cx)?;
     let (x_strides, y_strides) = (row_major(cx.shape(0)?), row_major(cx.out_shape(0)?));
     let (x, y) = (cx.x(0)?, cx.y(0)?);
     let mut pieces: Vec<Vec<Run>> = vec![Vec::new()];
@@ -261,6 +272,62 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         copy.lower(cx, dtype, x.clone(), y.clone())?;
     }
     Ok(())
+}
+
+/// The axes that CenterCropPad's shape speaks of.
+fn center_axes(cx: &NodeView<'_>) -> Result<Vec<usize>> {
+    let rank = cx.rank(0)?;
+    match cx.opt_ints("axes")? {
+        Some(a) => resolve_axes(a, rank).map_err(|e| e.at_attribute("axes")),
+        None => Ok((0..rank).collect()),
+    }
+}
+
+fn infer_center(cx: &mut InferCx<'_>) -> Result<()> {
+    let x = cx.ty(0)?;
+    cx.expect_dtype(1, &[Dtype::I32, Dtype::I64])?;
+    let axes = center_axes(cx)?;
+    let wanted = match cx.dims(1) {
+        Some(d) => d,
+        // Known only at run time: the declared extents, checked then.
+        None => {
+            let declared = cx.declared(0, x.rank()).ok_or_else(|| cx.unknown(1))?;
+            axes.iter().map(|&a| declared[a].clone()).collect()
+        }
+    };
+    if wanted.len() != axes.len() {
+        return Err(wrong(format!("{} extents for {} axes", wanted.len(), axes.len())).at_input(1));
+    }
+    let mut shape = x.shape.clone();
+    for (a, d) in axes.into_iter().zip(wanted) {
+        if d.as_const().is_some_and(|d| d < 0) {
+            return Err(wrong(format!("an extent of {d}")).at_input(1));
+        }
+        shape[a] = d;
+    }
+    cx.set(0, tensor(x.dtype, shape));
+    Ok(())
+}
+
+/// Half of what is missing before, or half of the surplus cut; the rest after.
+fn lower_center(cx: &mut LowerCx<'_>) -> Result<()> {
+    let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
+    if cx.dims(1).is_none() {
+        let planned: Vec<Dim> = center_axes(cx)?.into_iter().map(|a| y[a].clone()).collect();
+        check_ints(cx, 1, 0, &planned, false)?;
+    }
+    let (zero, two) = (Dim::Const(0), Dim::Const(2));
+    let pads: Vec<[Dim; 2]> = x
+        .iter()
+        .zip(y)
+        .map(|(d, wanted)| {
+            let more = (wanted.clone() - d.clone()).at_least(&zero);
+            let less = (d.clone() - wanted.clone()).at_least(&zero);
+            let before = more.floor_div(&two) - less.floor_div(&two);
+            [before.clone(), more - less - before]
+        })
+        .collect();
+    lower_pads(cx, &pads, Mode::Constant)
 }
 
 /// Fills the borders of each axis, within the kept part of the axes before it and over all of those after it.

@@ -1,8 +1,14 @@
 //! Device-independent passes over the graph: infer and fold, then simplify and fuse.
 
+mod affine;
 mod dead;
+mod epilogue;
 mod infer;
 mod layout;
+mod pad;
+mod patterns;
+mod permute;
+mod rewrite;
 
 pub use infer::infer;
 
@@ -13,6 +19,15 @@ use crate::ir::Graph;
 pub fn simplify(graph: &mut Graph) -> Result<(), CompileErrors> {
     dead::remove_dead(graph);
     dead::merge_equal(graph);
+    dead::remove_dead(graph);
+    permute::merge_chains(graph);
+    patterns::recognise(graph);
+    dead::remove_dead(graph);
+    pad::into_conv(graph);
+    affine::fold_into_conv(graph);
+    epilogue::fuse(graph);
+    epilogue::fold_scales(graph);
+    permute::into_products(graph);
     dead::remove_dead(graph);
     layout::assign(graph);
     Ok(())

@@ -2,7 +2,8 @@
 //!
 //! Buffers are placed one after another at the lowest offset that fits. Each placement remembers which buffer it rests on.
 //! A step swaps two turns among those that lead to the buffer at the peak or to its neighbours; a placement that is not
-//! higher is kept. Random choices come from a generator with a fixed seed; the budget counts neighbours looked at.
+//! higher is kept. Random choices come from a generator with a fixed seed; the budget counts neighbours looked at, and it
+//! ends early when many steps brought nothing.
 
 use super::component::Component;
 use super::csr::Csr;
@@ -17,7 +18,8 @@ pub(super) fn climb(part: &Component, mut order: Vec<u32>, target: u64, mut budg
     let mut best = (height, tower.offsets.clone());
     let mut kept = (tower.offsets.clone(), tower.below.clone());
     let mut since_better = 0u64;
-    while best.0 > target && budget > 0 && order.len() > 1 {
+    let patience = 300 + 10 * order.len() as u64;
+    while best.0 > target && budget > 0 && since_better < patience && order.len() > 1 {
         let turns = tower.turns_to_change(&order, height);
         if turns.is_empty() {
             break;

@@ -15,6 +15,7 @@
 //! # Ok::<(), kiln_compiler::memory::solve::ProblemError>(())
 //! ```
 
+mod branch;
 mod climb;
 mod clique;
 mod component;
@@ -194,7 +195,7 @@ fn solve_component(part: Component, target: u64, options: &Options) -> Placed {
 fn search_below(part: &Component, height: u64, target: u64, budget: u64) -> (Option<Vec<u64>>, u64) {
     let mut least = part.lower_bound;
     let mut best: Option<Vec<u64>> = None;
-    let (Some(mut searcher), true) = (Searcher::new(part), height > target) else { return (best, least) };
+    let (Some(searcher), true) = (Searcher::new(part), height > target) else { return (best, least) };
     // Heights are multiples of this, so nothing lies strictly between two neighbours.
     let grain = part.grain();
     let (mut failed, mut found, mut left) = (target - 1, height, budget);
@@ -215,13 +216,6 @@ fn search_below(part: &Component, height: u64, target: u64, budget: u64) -> (Opt
                 least = least.max((capacity / grain + 1) * grain);
             }
             Outcome::OutOfBudget => failed = capacity,
-        }
-        if std::env::var("V8").is_ok() {
-            eprintln!(
-                "  cap {capacity} +{:.2}% -> found {found} failed {failed} least {least} left {left} nodes {}",
-                (capacity as f64 / part.lower_bound as f64 - 1.0) * 100.0,
-                searcher.n_nodes
-            );
         }
         // The next capacity: whole grains, at least one below what was found.
         capacity = failed.midpoint(found) / grain * grain;
@@ -260,3 +254,6 @@ fn greedy_best(part: &Component, n_pairs: u64, target: u64) -> (Vec<u64>, Vec<u3
     }
     best.map(|(_, offsets, order)| (offsets, order)).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

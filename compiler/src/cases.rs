@@ -176,6 +176,11 @@ fn compare_one(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Result<(), 
     Err(format!("{wrong} of {} elements differ; worst at {i}: {}, expected {}", g.len(), g[i], w[i]))
 }
 
+/// The elements as numbers, of any type but a complex one's pairs.
+pub fn values(t: &Tensor) -> Option<Vec<f64>> {
+    to_f64s(t).or_else(|| t.to_ints().map(|v| v.into_iter().map(|i| i as f64).collect()))
+}
+
 /// The elements of a float tensor (real and imaginary parts of a complex one).
 fn to_f64s(t: &Tensor) -> Option<Vec<f64>> {
     let halves = |f: fn(u16) -> f64| t.data().chunks_exact(2).map(|c| f(u16::from_le_bytes([c[0], c[1]]))).collect();

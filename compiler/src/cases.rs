@@ -73,6 +73,10 @@ fn error(message: impl Into<String>) -> CompileErrors {
     CompileError::new(Stage::Read, message).into()
 }
 
+fn unsupported(message: impl Into<String>) -> CompileErrors {
+    CompileError::new(Stage::Import, message).into()
+}
+
 impl Case {
     /// Reads the model.
     pub fn decode(&self) -> Result<Decoded, CompileErrors> {
@@ -103,12 +107,13 @@ fn read_all<'a>(
     let mut out = Vec::new();
     for (i, ty) in types.enumerate() {
         if !matches!(ty, None | Some(Type::Tensor(..))) {
-            return Err(error(format!("{what} {i}: only tensors are supported yet")));
+            return Err(unsupported(format!("{what} {i}: only tensors are supported yet")));
         }
         let path = folder.join(format!("{what}_{i}.pb"));
         let bytes = std::fs::read(&path).map_err(|e| error(format!("cannot read {}: {e}", path.display())))?;
         let (_, t) = onnx::read_tensor(bytes)?;
-        let data = t.bytes().cloned().ok_or_else(|| error(format!("{what} {i}: strings are not supported yet")))?;
+        let data =
+            t.bytes().cloned().ok_or_else(|| unsupported(format!("{what} {i}: strings are not supported yet")))?;
         out.push(Tensor::new(t.dtype, t.dims.clone(), data).ok_or_else(|| error("data and dims do not agree"))?);
     }
     Ok(out)

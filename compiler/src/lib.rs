@@ -24,6 +24,7 @@ pub mod memory;
 pub mod onnx;
 pub mod ops;
 pub mod passes;
+pub mod plan;
 pub mod program;
 pub mod verify;
 

@@ -4,7 +4,7 @@
 //! constants are typed; inference does the rest. Free extents are named after their symbol in the model, or
 //! `INPUT.AXIS` where the model gives none.
 
-use crate::error::{CompileError, CompileErrors, Stage};
+use crate::error::{CompileError, CompileErrors, Quoted, Stage};
 use crate::ir::{Attr, Dim, Graph, Node, Symbol, SymbolSource, Tensor, TensorType, Type, Value, ValueId};
 use crate::onnx::model as onnx;
 use std::collections::{BTreeMap, HashMap};
@@ -58,6 +58,31 @@ pub fn import(model: &onnx::Model, options: &ImportOptions) -> Result<Graph, Com
     }
     fill(&mut graph, &model.graph, &mut scope, None, &mut errors);
     errors.or_ok(graph)
+}
+
+/// Refuses sizes for dimensions that the model does not have: a misspelt name.
+pub fn check_dims(model: &onnx::Model, options: &ImportOptions) -> Result<(), CompileErrors> {
+    let mut free = std::collections::BTreeSet::new();
+    for info in &model.graph.inputs {
+        let Some(onnx::Type::Tensor(_, Some(dims))) = &info.ty else { continue };
+        for (axis, dim) in dims.iter().enumerate() {
+            match dim {
+                onnx::Dim::Known(_) => {}
+                onnx::Dim::Symbol(name) => drop(free.insert(name.clone())),
+                onnx::Dim::Unknown => drop(free.insert(format!("{}.{axis}", info.name))),
+            }
+        }
+    }
+    let list = || match free.is_empty() {
+        true => "all sizes of its inputs are fixed".to_owned(),
+        false => format!("it has {}", free.iter().map(|n| Quoted(n).to_string()).collect::<Vec<_>>().join(", ")),
+    };
+    let mut errors = CompileErrors::default();
+    for name in options.dims.keys().filter(|name| !free.contains(*name)) {
+        let message = format!("the model has no free dimension of this name: {}", list());
+        errors.push(import_error(message).at(format!("dim \"{name}\"")));
+    }
+    errors.or_ok(())
 }
 
 fn import_error(message: impl Into<String>) -> CompileError {

@@ -1,8 +1,128 @@
-//! The `include_model!` macro.
+//! The `include_model!` macro: a model file in, a module out.
+//!
+//! In: the macro's arguments ([`args`]). Out: `mod NAME { … }` around a module that lies, compiled, in a cache folder
+//! ([`folder`]); nothing of the model is in the tokens. The module's files, the model, its external data are named in
+//! `include!` and `include_bytes!`, so cargo and editors know what it depends on.
+//! Invariant: an unchanged model is not read, only looked at (length and time); see `kiln_compiler::artifact`.
 #![forbid(unsafe_code)]
 
-/// Compiles a model.
+mod args;
+mod folder;
+
+use args::{Arguments, Given};
+use kiln_compiler::artifact::{Artifact, Cache};
+use kiln_compiler::error::{CompileError, CompileErrors, Stage};
+use kiln_compiler::{Options, check_options, check_target};
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use std::path::{Path, PathBuf};
+use syn::Result;
+
+/// Compiles an ONNX model into a module of this crate.
+///
+/// ```ignore
+/// kiln::include_model!("models/mobilenetv2.onnx");          // `mod mobilenetv2 { … }`
+/// kiln::include_model!(
+///     pub mod net = "models/net.onnx",
+///     target = "host",
+///     streams = 2,
+///     dims(seq = 1..=128, "input.0" = 4),
+///     weights = file,
+/// );
+/// ```
+/// The path is relative to `CARGO_MANIFEST_DIR`. Editing the model or its external data rebuilds. The module's items are
+/// `Model`, `Inputs` and `Outputs`.
+///
+/// # Where the cache lies
+/// Compiled modules are kept in the first of these that there is: `$KILN_CACHE_DIR`; `$CARGO_TARGET_DIR/kiln`; `kiln` in the
+/// target folder that rustc is writing to; `kiln` in the nearest `target` folder at or above the package; `kiln` in the
+/// system's folder for temporary files. Removing it is safe: it is filled again.
 #[proc_macro]
-pub fn include_model(_: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    proc_macro::TokenStream::new()
+pub fn include_model(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let expanded = syn::parse::<Arguments>(input).and_then(|args| expand(&args));
+    expanded.unwrap_or_else(|e| e.into_compile_error()).into()
+}
+
+fn expand(args: &Arguments) -> Result<TokenStream> {
+    let options = options(args)?;
+    let model = model_path(&args.path.value);
+    let at_path = |text: String| syn::Error::new(args.path.span, text);
+    if !model.is_file() {
+        return Err(at_path(format!("there is no file {}", model.display())));
+    }
+    let artifact = compile(&model, &options).map_err(|errors| placed(args, &errors))?;
+    module(args, &artifact).ok_or_else(|| at_path("the path is not valid UTF-8".into()))
+}
+
+fn model_path(given: &str) -> PathBuf {
+    match std::env::var_os("CARGO_MANIFEST_DIR") {
+        Some(root) => Path::new(&root).join(given),
+        None => given.into(),
+    }
+}
+
+fn options(args: &Arguments) -> Result<Options> {
+    let mut options = Options { name: args.module_name(), ..Options::default() };
+    if let Some(Given { value, span }) = &args.target {
+        check_target(value).map_err(|e| syn::Error::new(*span, e))?;
+    }
+    if let Some(Given { value, span }) = &args.streams {
+        options.streams = *value;
+        check_options(&options).map_err(|e| syn::Error::new(*span, e))?;
+    }
+    for (name, bound) in &args.dims {
+        let twice = options.import.dims.insert(name.value.clone(), bound.value).is_some();
+        if twice {
+            return Err(syn::Error::new(name.span, format!("dimension \"{}\" is given twice", name.value)));
+        }
+        check_options(&options).map_err(|e| syn::Error::new(bound.span, e))?;
+    }
+    if let Some(weights) = &args.weights {
+        options.weights = weights.value;
+    }
+    Ok(options)
+}
+
+/// Large models nest deeply, and rustc's own stack is small.
+const STACK_BYTES: usize = 512 << 20;
+
+fn compile(model: &Path, options: &Options) -> std::result::Result<Artifact, CompileErrors> {
+    let cache = Cache::new(folder::cache());
+    let fault = |what: &str| Err(CompileError::new(Stage::Read, what).into());
+    std::thread::scope(|scope| {
+        let work = || cache.module(model, options);
+        match std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work) {
+            Ok(thread) => thread.join().unwrap_or_else(|_| fault("the compiler panicked: this is a bug in kiln")),
+            Err(e) => fault(&format!("cannot start a thread: {e}")),
+        }
+    })
+}
+
+/// The errors as one, at the argument that they are about.
+fn placed(args: &Arguments, errors: &CompileErrors) -> syn::Error {
+    let about = |name: &str| errors.iter().any(|e| e.operand.as_ref().is_some_and(|o| *o == format!("dim \"{name}\"")));
+    let span = args.dims.iter().find(|(name, _)| about(&name.value)).map_or(args.path.span, |(name, _)| name.span);
+    syn::Error::new(span, format!("cannot compile {}:\n{errors}", args.path.value))
+}
+
+fn module(args: &Arguments, artifact: &Artifact) -> Option<TokenStream> {
+    let (source, weights) = (artifact.source.to_str()?, artifact.weights.to_str()?);
+    let mut tracked = TokenStream::new();
+    for file in &artifact.tracked {
+        let file = file.to_str()?;
+        tracked.extend(quote! { const _: &[::core::primitive::u8] = ::core::include_bytes!(#file); });
+    }
+    let doc = format!("The model `{}`, compiled by `include_model!`.", args.path.value.replace('`', "'"));
+    let (vis, name) = (&args.vis, syn::Ident::new(&args.module_name(), args.name_span.unwrap_or_else(Span::call_site)));
+    Some(quote! {
+        #[doc = #doc]
+        #[allow(dead_code, reason = "a model's user need not use all of it")]
+        #vis mod #name {
+            macro_rules! __kiln_weights {
+                () => { #weights };
+            }
+            ::core::include!(#source);
+            #tracked
+        }
+    })
 }

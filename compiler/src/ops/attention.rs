@@ -116,9 +116,24 @@ pub(super) fn bias_of(cx: &mut LowerCx<'_>, i: usize, dtype: Dtype, masked: f32)
         cx.call(&[Dtype::U8, dtype], MaskBias { x, y: y.clone(), masked })?;
         y
     } else {
-        half::x(cx, i)?
+        operand(cx, i, dtype)?
     };
     Ok(Some(Bias { at, strides: [stride(0), stride(1), stride(2)], keys }))
+}
+
+/// An operand in the type that the kernel computes in: bf16 has a kernel of its own.
+pub(super) fn operand(cx: &mut LowerCx<'_>, i: usize, dtype: Dtype) -> Result<Operand<Dim>> {
+    if dtype == Dtype::Bf16 { cx.x(i) } else { half::x(cx, i) }
+}
+
+/// A result in the type that the kernel computes in.
+fn result(cx: &mut LowerCx<'_>, i: usize, dtype: Dtype) -> Result<half::Output> {
+    if dtype == Dtype::Bf16 { Ok(half::Output::exact(cx.y(i)?)) } else { half::y(cx, i) }
+}
+
+/// As [`result`], for a result that may be unwanted.
+fn opt_result(cx: &mut LowerCx<'_>, i: usize, dtype: Dtype) -> Result<Option<half::Output>> {
+    if cx.wants(i) { result(cx, i, dtype).map(Some) } else { Ok(None) }
 }
 
 /// A call of the attention kernel, before its options.
@@ -130,7 +145,8 @@ pub(super) fn attend(
 ) -> Attention<Dim> {
     let zero = || Dim::Const(0);
     let keys = k_heads.rows.clone();
-    let scratch_len = (keys.clone() + Dim::Const(16)) * (k_heads.size.clone() + Dim::from(QUERY_BLOCK + 16));
+    let scratch_len =
+        (keys.clone() + Dim::Const(16)) * (k_heads.size.clone() + v_heads.size.clone() + Dim::from(QUERY_BLOCK + 16));
     let scratch = cx.scratch(scratch_len * Dim::from(dtype.size_bytes()));
     let (mask, [mask_batch, mask_head, mask_row], mask_keys) = match bias {
         None => (None, [zero(), zero(), zero()], zero()),
@@ -176,6 +192,7 @@ pub(super) fn attend(
         from_end: false,
         window: [-1, -1],
         stage: ScoreStage::Product,
+        wide_softmax: true,
         share: [0, 1],
     }
 }
@@ -338,13 +355,13 @@ pub(super) fn with_past(
     let rows = first.clone() + new_heads.rows.clone();
     let all = Heads::apart(new_heads.batch.clone(), new_heads.heads.clone(), rows.clone(), new_heads.size.clone());
     let bytes = all.batch.clone() * all.batch_stride.clone() * Dim::from(dtype.size_bytes());
-    let given = half::opt_y(cx, output)?;
+    let given = opt_result(cx, output, dtype)?;
     let y = match &given {
         Some(g) => g.at.clone(),
         None => cx.scratch(bytes),
     };
     if let Some((i, past_rows)) = past {
-        let past = half::x(cx, i)?;
+        let past = operand(cx, i, dtype)?;
         let old = Heads::apart(all.batch.clone(), all.heads.clone(), past_rows, all.size.clone());
         old.copy(cx, dtype, past, &all, Dim::Const(0), y.clone())?;
     }
@@ -357,15 +374,17 @@ pub(super) fn with_past(
 
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let s = shapes(cx)?;
-    let dtype = half::compute_dtype(cx.dtype(0)?);
-    let (q, k, v) = (half::x(cx, 0)?, half::x(cx, 1)?, half::x(cx, 2)?);
+    let is_bf16 = |i: usize| cx.dtype(i).is_ok_and(|d| d == Dtype::Bf16);
+    let all_bf16 = (0..3).all(is_bf16) && (!cx.has(3) || is_bf16(3) || cx.dtype(3)? == Dtype::Bool);
+    let dtype = if all_bf16 { Dtype::Bf16 } else { half::compute_dtype(cx.dtype(0)?) };
+    let (q, k, v) = (operand(cx, 0, dtype)?, operand(cx, 1, dtype)?, operand(cx, 2, dtype)?);
     let past = |i: usize| s.past.clone().map(|rows| (i, rows));
     let (k, k_heads) = with_past(cx, dtype, (k, &s.k), past(4), 1)?;
     let (v, v_heads) = with_past(cx, dtype, (v, &s.v), past(5), 2)?;
     let bias = bias_of(cx, 3, dtype, f32::NEG_INFINITY)?;
     let lens = cx.opt(6)?;
-    let y = half::y(cx, 0)?;
-    let scores = half::opt_y(cx, 3)?;
+    let y = result(cx, 0, dtype)?;
+    let scores = opt_result(cx, 3, dtype)?;
     debug_assert_eq!(s.present(&s.k).rows, k_heads.rows);
     let call = attend(cx, dtype, [(q, &s.q), (k, &k_heads), (v, &v_heads), (y.at.clone(), &s.y())], bias);
     let d = Attention {
@@ -378,6 +397,7 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         causal: cx.int("is_causal", 0)? != 0,
         window: [cx.int("left_window_size", -1)?, cx.int("right_window_size", -1)?],
         stage: stage(cx)?,
+        wide_softmax: !matches!(cx.opt_int("softmax_precision")?, None | Some(16)),
         ..call
     };
     cx.call(&[dtype, Dtype::I64], d)?;

@@ -65,8 +65,8 @@ static RULES: &[Rule] = &[
     rule("Div", Function::Value(BinaryOp::Div), NUMBERS, quotient),
     rule("Mod", Function::ByAttribute(remainder_kind), NUMBERS, remainder),
     rule("PRelu", Function::Value(BinaryOp::Prelu), NUMBERS, |_, _| None),
-    rule("And", Function::Value(BinaryOp::BitAnd), TRUTH, |a, b| Some(a.min(b))),
-    rule("Or", Function::Value(BinaryOp::BitOr), TRUTH, |a, b| Some(a.max(b))),
+    rule("And", Function::Value(BinaryOp::BitAnd), TRUTH, |a, b| Some(a.at_most(b))),
+    rule("Or", Function::Value(BinaryOp::BitOr), TRUTH, |a, b| Some(a.at_least(b))),
     rule("Xor", Function::Value(BinaryOp::BitXor), TRUTH, |a, b| {
         Some(Dim::Const(i64::from(a.as_const()? != b.as_const()?)))
     }),
@@ -356,5 +356,61 @@ mod tests {
             case("", "BitShift", 11).input(Tensor::from_u8s(&[2], &[16, 1])).input(Tensor::from_u8s(&[1], &[2]));
         assert!(shift.infer().is_err());
         assert_eq!(shift.attr("direction", Attr::Str(b"RIGHT".to_vec())).run().unwrap()[0].data()[..], [4, 0]);
+    }
+
+    /// A chain of nodes over a symbolic extent: what exporters compute shapes with.
+    #[test]
+    fn shape_arithmetic() {
+        use crate::ir::{Graph, Node, Symbol, SymbolSource, TensorType, Value, ValueId};
+        let mut g = Graph::default();
+        let source = SymbolSource::Input { input_idx: 0, axis: 0 };
+        let n = Dim::symbol(Symbol { name: "n".into(), min: 1, max: Some(100), source });
+        let ty = TensorType::new(Dtype::F32, vec![n.clone(), Dim::Const(8)]);
+        let x = g.add_value(Value { name: "x".into(), ty: Some(ty.into()), ..Value::default() });
+        g.inputs.push(x);
+        let node = |g: &mut Graph, op: &str, inputs: &[ValueId], attrs: &[(&str, i64)]| {
+            let y = g.add_value(Value { name: format!("{op}{}", g.values.len()), ..Value::default() });
+            g.nodes.push(Node {
+                name: op.into(),
+                domain: String::new(),
+                op: op.into(),
+                version: 16,
+                attrs: attrs.iter().map(|&(k, v)| (k.to_owned(), Attr::Int(v))).collect(),
+                inputs: inputs.iter().map(|v| Some(*v)).collect(),
+                outputs: vec![Some(y)],
+                bodies: Default::default(),
+            });
+            y
+        };
+        let ints = |g: &mut Graph, v: &[i64]| g.add_constant("c", Tensor::from_i64s(&[v.len()], v));
+        let shape = node(&mut g, "Shape", &[x], &[]);
+        let (two, minus, four) = (ints(&mut g, &[2]), ints(&mut g, &[-1]), ints(&mut g, &[4]));
+        let twice = node(&mut g, "Mul", &[shape, two], &[]);
+        let halved = node(&mut g, "Div", &[twice, two], &[]);
+        let unknown = node(&mut g, "Equal", &[shape, minus], &[]);
+        let chosen = node(&mut g, "Where", &[unknown, two, twice], &[]);
+        let wide = node(&mut g, "Cast", &[twice], &[("to", 1)]);
+        let half = g.add_constant("h", Tensor::from_f32s(&[], &[3.0]));
+        let scaled = node(&mut g, "Mul", &[wide, half], &[]);
+        let floor = node(&mut g, "Floor", &[scaled], &[]);
+        let back = node(&mut g, "Cast", &[floor], &[("to", 7)]);
+        let quarter = node(&mut g, "Div", &[shape, four], &[]);
+        let least = node(&mut g, "Min", &[quarter, two], &[]);
+        let rest = node(&mut g, "Mod", &[shape, four], &[]);
+        let negative = node(&mut g, "Neg", &[shape], &[]);
+        let large = node(&mut g, "Greater", &[twice, minus], &[]);
+        crate::passes::infer(&mut g).unwrap();
+        let c = Dim::Const;
+        let of = |v: ValueId| g.value(v).dims.clone();
+        assert_eq!(of(twice), Some(vec![n.clone() * c(2), c(16)]));
+        assert_eq!(of(halved), Some(vec![n.clone(), c(8)]));
+        assert_eq!(of(unknown), Some(vec![c(0), c(0)]));
+        assert_eq!(of(chosen), of(twice));
+        assert_eq!(of(back), Some(vec![n.clone() * c(6), c(48)]));
+        assert_eq!(of(quarter), Some(vec![n.floor_div(&c(4)), c(2)]));
+        assert_eq!(of(least), Some(vec![n.floor_div(&c(4)).at_most(&c(2)), c(2)]));
+        assert_eq!(of(rest), Some(vec![n.rem(&c(4)), c(0)]));
+        assert_eq!(of(negative), Some(vec![c(0) - n, c(-8)]));
+        assert_eq!(of(large), Some(vec![c(1), c(1)]));
     }
 }

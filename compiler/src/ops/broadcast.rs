@@ -162,4 +162,52 @@ mod tests {
             assert!(tail(&s.of[0], 0, &want_a) && tail(&s.of[1], 0, &want_b), "{result:?} {a:?} {b:?}: {:?}", s.of);
         }
     }
+
+    /// In the blocked layout: equal shapes, a constant per channel, a value per channel, a scalar.
+    #[test]
+    fn blocked_operands() {
+        use crate::ops::testing::case;
+        use crate::{exec, lower};
+        use kiln_kernels::isa::Isa;
+        let (c, hw) = (32, 6);
+        let plain: Vec<f32> = (0..c * hw).map(|i| i as f32).collect();
+        let blocked = |v: &[f32], hw: usize| -> Vec<f32> {
+            (0..c * hw).map(|i| v[(i / (16 * hw) * 16 + i % 16) * hw + i / 16 % hw]).collect()
+        };
+        let channels: Vec<f32> = (0..c).map(|i| 1000.0 * i as f32).collect();
+        let x = || Tensor::from_f32s(&[1, c, 2, 3], &blocked(&plain, hw));
+        let per_channel: Vec<f32> = plain.iter().enumerate().map(|(i, x)| x + channels[i / hw]).collect();
+        let doubled: Vec<f32> = plain.iter().map(|x| x + x).collect();
+        let shifted: Vec<f32> = plain.iter().map(|x| x + 7.0).collect();
+        for (operand, constant, want) in [
+            (x(), false, &doubled),
+            (Tensor::from_f32s(&[c, 1, 1], &channels), true, &per_channel),
+            (Tensor::from_f32s(&[1, c, 1, 1], &channels), true, &per_channel),
+            (Tensor::from_f32s(&[1, c, 1, 1], &channels), false, &per_channel),
+            (Tensor::from_f32s(&[1], &[7.0]), true, &shifted),
+            (Tensor::from_f32s(&[], &[7.0]), false, &shifted),
+        ] {
+            let case = case("", "Add", 14).input(x());
+            let case = if constant { case.constant(operand.clone()) } else { case.input(operand.clone()) };
+            let mut graph = case.infer().unwrap();
+            for v in &mut graph.values {
+                if v.constant.is_none() && v.ty.as_ref().and_then(|t| t.tensor()).is_some_and(|t| t.rank() == 4) {
+                    v.layout = Layout::Blocked16;
+                }
+            }
+            let lowered = lower::lower(&graph, 1).unwrap();
+            let (first, second) = (x(), operand);
+            let inputs: Vec<&[u8]> = if constant { vec![first.data()] } else { vec![first.data(), second.data()] };
+            for isa in Isa::supported() {
+                let y = exec::run_unplanned(&graph, &lowered, &inputs, isa).unwrap();
+                assert_eq!(y[0].to_f32s().unwrap(), blocked(want, hw), "{isa:?}");
+            }
+        }
+        // Not one element per channel.
+        let row = case("", "Add", 14).input(x()).constant(Tensor::from_f32s(&[3], &[0.0; 3]));
+        let mut graph = row.infer().unwrap();
+        graph.values[0].layout = Layout::Blocked16;
+        graph.values[2].layout = Layout::Blocked16;
+        assert!(lower::lower(&graph, 1).is_err());
+    }
 }

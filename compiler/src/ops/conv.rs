@@ -286,12 +286,16 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     }
 }
 
-/// The extents as the blocked kernels take them; one spatial axis becomes a row.
 fn conv_shape(cx: &NodeView<'_>) -> Result<ConvShape> {
+    conv_shape_of(cx, 0, 1)
+}
+
+/// The extents as the blocked kernels take them; one spatial axis becomes a row.
+pub(crate) fn conv_shape_of(cx: &NodeView<'_>, x_idx: usize, w_idx: usize) -> Result<ConvShape> {
     let dynamic = || CompileError::new(Stage::Lower, "extents must be fixed here");
-    let g = geometry(cx, 0, 1)?;
-    let x = cx.ty(0)?.const_dims().ok_or_else(dynamic)?;
-    let w = cx.ty(1)?.const_dims().ok_or_else(dynamic)?;
+    let g = geometry(cx, x_idx, w_idx)?;
+    let x = cx.ty(x_idx)?.const_dims().ok_or_else(dynamic)?;
+    let w = cx.ty(w_idx)?.const_dims().ok_or_else(dynamic)?;
     let y = cx.out_ty(0)?.const_dims().ok_or_else(dynamic)?;
     let two = |v: &[i64], fill: i64| -> [usize; 2] {
         let at = |i: usize| (i + v.len()).checked_sub(2).and_then(|j| v.get(j)).copied().unwrap_or(fill);

@@ -123,13 +123,6 @@ impl<'a> InferCx<'a> {
         }
     }
 
-    /// A result's declared extents, if they are constant and of this rank: what an operator may fall back on whose
-    /// extents depend on operands known only at run time. Its kernel must check them.
-    pub fn declared(&self, i: usize, rank: usize) -> Option<Vec<Dim>> {
-        let Some(Type::Tensor(t)) = &self.graph.value(self.node.output(i)?).ty else { return None };
-        (t.rank() == rank && t.const_dims().is_some()).then(|| t.shape.clone())
-    }
-
     /// Sets result 0 to operand 0's type.
     pub fn same_as_input(&mut self) -> Result<()> {
         let ty = self.view.ty(0)?.clone();

@@ -57,6 +57,11 @@ pub fn opt_y(cx: &mut LowerCx<'_>, i: usize) -> Result<Option<Output>> {
 }
 
 impl Output {
+    /// A result that the kernel writes as it is.
+    pub fn exact(at: Operand<Dim>) -> Self {
+        Self { at, rounded: None }
+    }
+
     /// Rounds the result, if it is a 16-bit float.
     pub fn finish(self, cx: &mut LowerCx<'_>) -> Result<()> {
         match self.rounded {

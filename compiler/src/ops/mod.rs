@@ -13,55 +13,70 @@ mod attention;
 mod batch_norm;
 mod binary;
 mod broadcast;
+mod cache;
 mod cast;
 mod classify;
 mod clip;
 mod concat;
 mod constant;
+mod contrib_attention;
 mod contrib_gelu;
 pub(crate) mod conv;
 mod conv_transpose;
 mod depth_space;
+mod det;
 mod dropout;
 mod dynamic_quantize;
+mod einsum;
 mod expand;
 mod found;
 mod gather;
 mod gather_nd;
+mod grid_sample;
 mod group_norm;
 mod half;
 mod identity;
 mod index;
-mod int_conv;
+pub(crate) mod int_conv;
 mod int_matmul;
 mod layer_norm;
 pub(crate) mod layout;
+mod linear_attention;
+mod loss;
+mod lp_norm;
 pub(crate) mod matmul;
 mod number;
 mod one_hot;
+mod optimizer;
 mod pad;
 pub(crate) mod pool;
 mod pow;
-mod quant;
+mod qlinear;
+pub(crate) mod quant;
 mod quantize_linear;
+mod random;
 mod range;
 mod recurrent;
 mod reduce;
 mod reshape;
 mod resize;
+mod roi;
 mod rotary;
+mod run_time;
 mod scatter;
 mod select;
 mod sequence_axis;
 mod shape;
+mod signal;
 mod slice;
 mod softmax;
 mod split;
 mod strided;
 mod top_k;
-mod transpose;
+pub(crate) mod transpose;
 mod triangle;
 mod unary;
+mod unpool;
 mod variadic;
 pub(crate) mod window;
 
@@ -78,29 +93,57 @@ static FAMILIES: &[&[OpDef]] = &[
     attention::OPS,
     batch_norm::OPS,
     binary::OPS,
+    cache::OPS,
     cast::OPS,
     classify::OPS,
     clip::OPS,
     concat::OPS,
     constant::OPS,
-    dynamic_quantize::OPS,
+    contrib_attention::OPS,
     contrib_gelu::OPS,
     conv::OPS,
     conv_transpose::OPS,
+    depth_space::OPS,
     dropout::OPS,
+    dynamic_quantize::OPS,
+    det::OPS,
+    dropout::OPS,
+    dynamic_quantize::OPS,
+    einsum::OPS,
+    pool::OPS,
+    constant::OPS,
+    contrib_gelu::OPS,
+    dropout::OPS,
+    dynamic_quantize::OPS,
     expand::OPS,
     found::OPS,
     gather::OPS,
-    matmul::OPS,
     gather_nd::OPS,
+    grid_sample::OPS,
+    group_norm::OPS,
     identity::OPS,
-    layout::OPS,
     int_conv::OPS,
     int_matmul::OPS,
+    layer_norm::OPS,
+    layout::OPS,
+    matmul::OPS,
+    one_hot::OPS,
+    linear_attention::OPS,
+    loss::OPS,
+    lp_norm::OPS,
+    matmul::OPS,
+    one_hot::OPS,
+    optimizer::OPS,
     pad::OPS,
+    pool::OPS,
+    pow::OPS,
     quantize_linear::OPS,
+    random::OPS,
+    range::OPS,
     range::OPS,
     pow::OPS,
+    qlinear::OPS,
+    quantize_linear::OPS,
     reshape::OPS,
     select::OPS,
     resize::OPS,
@@ -111,17 +154,23 @@ static FAMILIES: &[&[OpDef]] = &[
     layer_norm::OPS,
     recurrent::OPS,
     reduce::OPS,
-    pool::OPS,
+    reshape::OPS,
+    resize::OPS,
+    roi::OPS,
     rotary::OPS,
-    softmax::OPS,
-    depth_space::OPS,
-    one_hot::OPS,
     scatter::OPS,
+    select::OPS,
     sequence_axis::OPS,
+    shape::OPS,
+    signal::OPS,
+    slice::OPS,
+    softmax::OPS,
+    split::OPS,
     top_k::OPS,
-    triangle::OPS,
     transpose::OPS,
+    triangle::OPS,
     unary::OPS,
+    unpool::OPS,
     variadic::OPS,
 ];
 

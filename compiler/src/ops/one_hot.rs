@@ -41,9 +41,7 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
     let depth = match depth(cx)? {
         Some(d) => d,
         // Known only at run time: the declared extent, checked then.
-        None => cx.declared(0, cx.rank(0)? + 1).map(|s| s[axis].clone()).ok_or_else(|| {
-            wrong("its value must be known at compile time, or the result's shape declared").at_input(1)
-        })?,
+        None => cx.declared(0, cx.rank(0)? + 1).map(|s| s[axis].clone()).ok_or_else(|| cx.unknown(1))?,
     };
     if depth.as_const().is_some_and(|d| d < 0) {
         return Err(wrong(format!("a depth of {depth}")).at_input(1));

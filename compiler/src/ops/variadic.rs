@@ -17,8 +17,8 @@ const fn op(name: &'static str, since: &'static [i64]) -> OpDef {
 }
 
 pub(super) static OPS: &[OpDef] = &[
-    op("Min", &[1, 6, 8, 12, 13]).with_dims(|cx| dims(cx, |a, b| Some(a.min(b)))),
-    op("Max", &[1, 6, 8, 12, 13]).with_dims(|cx| dims(cx, |a, b| Some(a.max(b)))),
+    op("Min", &[1, 6, 8, 12, 13]).with_dims(|cx| dims(cx, |a, b| Some(a.at_most(b)))),
+    op("Max", &[1, 6, 8, 12, 13]).with_dims(|cx| dims(cx, |a, b| Some(a.at_least(b)))),
     op("Sum", &[1, 6, 8, 13]),
     op("Mean", &[1, 6, 8, 13]),
 ];

@@ -4,14 +4,15 @@
 //! and the median over many runs in GFLOP/s, and the best as a share of the peak measured in the same run.
 use kiln_kernels::simd::F32x16;
 use kiln_kernels::{
-    Activation, AlignedBytes, ConvBlocked, ConvFirst, ConvPlain, ConvShape, ConvTranspose, ConvTransposeBlocked, Cx,
-    Depthwise, FromBlocked16, Isa, Operand, PoolBlocked, PoolKind, Region, RunState, ToBlocked16, WindowShape,
-    blocked16_units, conv_blocked_f32, conv_blocked_scratch_bytes, conv_blocked_units, conv_first_f32,
+    Activation, AlignedBytes, ConvBlocked, ConvFirst, ConvPlain, ConvShape, ConvTranspose, ConvTransposeBlocked,
+    ConvWinograd, Cx, Depthwise, FromBlocked16, Isa, Operand, PoolBlocked, PoolKind, Region, RunState, ToBlocked16,
+    WindowShape, blocked16_units, conv_blocked_f32, conv_blocked_scratch_bytes, conv_blocked_units, conv_first_f32,
     conv_first_scratch_bytes, conv_first_units, conv_plain_f32, conv_plain_scratch_bytes, conv_plain_units,
     conv_transpose_blocked_f32, conv_transpose_blocked_scratch_bytes, conv_transpose_blocked_units, conv_transpose_f32,
     conv_transpose_scratch_bytes, conv_transpose_units, depthwise_f32, depthwise_units, from_blocked16_f32,
     pool_blocked_f32, pool_blocked_units, simd_fn, to_blocked16_f32,
 };
+use kiln_kernels::{conv_winograd_f32, conv_winograd_scratch_bytes, conv_winograd_units};
 use std::time::Instant;
 
 simd_fn! {
@@ -55,6 +56,7 @@ enum Kind {
     Plain,
     Transpose,
     TransposeBlocked,
+    Winograd,
     MaxPool,
     ToBlocked,
     FromBlocked,
@@ -107,7 +109,9 @@ fn window(s: &ConvShape) -> WindowShape {
 }
 
 fn layers() -> Vec<(Kind, &'static str, ConvShape)> {
-    use Kind::{Blocked, Depthwise, First, FromBlocked, MaxPool, Plain, ToBlocked, Transpose, TransposeBlocked};
+    use Kind::{
+        Blocked, Depthwise, First, FromBlocked, MaxPool, Plain, ToBlocked, Transpose, TransposeBlocked, Winograd,
+    };
     vec![
         (Blocked, "3x3 64-64 @56", square(64, 64, 56, 3, 1)),
         (Blocked, "3x3 128-128 @28", square(128, 128, 28, 3, 1)),
@@ -169,6 +173,18 @@ fn layers() -> Vec<(Kind, &'static str, ConvShape)> {
             "5x1 256-512 @512x1",
             ConvShape { w: 1, ow: 1, oh: 508, kw: 1, pt: 0, pl: 0, ..square(256, 512, 512, 5, 1) },
         ),
+        (Winograd, "winograd 64-64 @56", square(64, 64, 56, 3, 1)),
+        (Winograd, "winograd 128-128 @28", square(128, 128, 28, 3, 1)),
+        (Winograd, "winograd 256-256 @14", square(256, 256, 14, 3, 1)),
+        (Winograd, "winograd 512-512 @7", square(512, 512, 7, 3, 1)),
+        (Winograd, "winograd 16-16 @160", square(16, 16, 160, 3, 1)),
+        (Winograd, "winograd 32-32 @80", square(32, 32, 80, 3, 1)),
+        (Winograd, "winograd 64-64 @80", square(64, 64, 80, 3, 1)),
+        (Winograd, "winograd 64-64 @40", square(64, 64, 40, 3, 1)),
+        (Winograd, "winograd 128-128 @20", square(128, 128, 20, 3, 1)),
+        (Blocked, "3x3 32-32 @80", square(32, 32, 80, 3, 1)),
+        (Blocked, "3x3 64-64 @40", square(64, 64, 40, 3, 1)),
+        (Blocked, "3x3 128-128 @20", square(128, 128, 20, 3, 1)),
         (MaxPool, "maxpool3 64 @112 s2", depthwise(64, 112, 3, 2)),
         (MaxPool, "maxpool5 256 @20", depthwise(256, 20, 5, 1)),
         (ToBlocked, "to blocked 64 @56", depthwise(64, 56, 1, 1)),
@@ -203,12 +219,17 @@ fn bench(isa: Isa, kind: Kind, s: &ConvShape, rounds: usize) -> Vec<f64> {
         Kind::TransposeBlocked => {
             (up(s.ic), conv_transpose_blocked_scratch_bytes(*s), conv_transpose_blocked_units(*s))
         }
+        Kind::Winograd => (up(s.ic), conv_winograd_scratch_bytes(*s), conv_winograd_units(*s)),
         Kind::MaxPool => (up(s.ic), 0, pool_blocked_units(s.n, s.ic, s.oh)),
         Kind::ToBlocked | Kind::FromBlocked => (up(s.ic), 0, blocked16_units(s.n, s.ic)),
         Kind::First => (s.ic, conv_first_scratch_bytes(*s), conv_first_units(*s)),
     };
     let x = noise(s.n * lanes * s.h * s.w * 4);
-    let weights = noise(up(s.oc) * lanes.div_ceil(s.groups) * s.kh * s.kw * 4);
+    let weights = noise(if kind == Kind::Winograd {
+        16 * up(s.ic) * up(s.oc) * 4
+    } else {
+        up(s.oc) * lanes.div_ceil(s.groups) * s.kh * s.kw * 4
+    });
     let bias = noise(up(s.oc) * 4);
     let mut out = noise(s.n * up(s.oc) * s.oh * s.ow * 4);
     let mut scratch = noise(scratch_bytes);
@@ -373,6 +394,26 @@ fn bench(isa: Isa, kind: Kind, s: &ConvShape, rounds: usize) -> Vec<f64> {
         part_end,
         activation,
     };
+    let winograd = ConvWinograd {
+        x,
+        weights,
+        bias,
+        y,
+        residual,
+        scratch: so,
+        n,
+        ic,
+        oc,
+        h,
+        w,
+        oh,
+        ow,
+        pt,
+        pl,
+        part_begin,
+        part_end,
+        activation,
+    };
     let pool = PoolBlocked {
         x,
         y,
@@ -409,6 +450,7 @@ fn bench(isa: Isa, kind: Kind, s: &ConvShape, rounds: usize) -> Vec<f64> {
                 Kind::Plain => conv_plain_f32(&cx, &plain),
                 Kind::Transpose => conv_transpose_f32(&cx, &transpose),
                 Kind::TransposeBlocked => conv_transpose_blocked_f32(&cx, &transpose_blocked),
+                Kind::Winograd => conv_winograd_f32(&cx, &winograd),
                 Kind::MaxPool => pool_blocked_f32(&cx, &pool),
                 Kind::ToBlocked => to_blocked16_f32(&cx, &to_blocked),
                 Kind::FromBlocked => from_blocked16_f32(&cx, &from_blocked),

@@ -122,29 +122,28 @@ fn unit<S: Simd>(s: S, x: S::F32) -> S::F32 {
 /// x / (1 + e^−x): one division.
 #[inline(always)]
 fn silu<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    let quotient = x / (s.splat(1.0) + math::exp(-x));
-    // −∞ / ∞ would be NaN; the limit is 0.
+    weighed(s, x, -x)
+}
+
+/// x / (1 + e^y), with 0 for −∞, where y is ∞ and the quotient NaN.
+#[inline(always)]
+fn weighed<S: Simd>(s: S, x: S::F32, y: S::F32) -> S::F32 {
+    let quotient = x / (s.splat(1.0) + math::exp(y));
     S::F32::select(x.eq(s.splat(f32::NEG_INFINITY)), s.zero(), quotient)
 }
 
 #[inline(always)]
 fn gelu<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    let erf = math::erf(x * s.splat(core::f32::consts::FRAC_1_SQRT_2));
-    half_times(s, x, erf)
+    let value = x * s.splat(0.5) * math::erf_plus_one(x * s.splat(core::f32::consts::FRAC_1_SQRT_2));
+    S::F32::select(x.eq(s.splat(f32::NEG_INFINITY)), s.zero(), value)
 }
 
+/// (1 + tanh y)/2 is 1 / (1 + e^−2y), which loses nothing to cancellation.
 #[inline(always)]
 fn gelu_tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
-    let cubic = (x * x).fma(s.splat(0.044_715 * SQRT_2_OVER_PI), s.splat(SQRT_2_OVER_PI));
-    half_times(s, x, math::tanh(x * cubic))
-}
-
-/// x/2 · (1 + y), with 0 for −∞ (where y is −1).
-#[inline(always)]
-fn half_times<S: Simd>(s: S, x: S::F32, y: S::F32) -> S::F32 {
-    let value = x * s.splat(0.5) * (y + s.splat(1.0));
-    S::F32::select(x.eq(s.splat(f32::NEG_INFINITY)), s.zero(), value)
+    const MINUS_2_SQRT_2_OVER_PI: f32 = -1.595_769_1;
+    let cubic = (x * x).fma(s.splat(0.044_715 * MINUS_2_SQRT_2_OVER_PI), s.splat(MINUS_2_SQRT_2_OVER_PI));
+    weighed(s, x, x * cubic)
 }
 
 simd_fn! {

@@ -55,12 +55,12 @@ impl f16 {
         let bits = u32::from(self.0);
         let (sign, rest) = ((bits & 0x8000) << 16, (bits & 0x7fff) << 13);
         let magnitude = if rest >= 0x0f80_0000 {
-            f32::from_bits(rest + (224 << 23)) // infinity, NaN
+            f32::from_bits(rest.wrapping_add(224 << 23)) // infinity, NaN
         } else if rest >= 0x0080_0000 {
-            f32::from_bits(rest + (112 << 23))
+            f32::from_bits(rest.wrapping_add(112 << 23))
         } else {
             // 2^-14 · (1 + mantissa) - 2^-14 is exact.
-            f32::from_bits(rest + (113 << 23)) - f32::from_bits(113 << 23)
+            f32::from_bits(rest.wrapping_add(113 << 23)) - f32::from_bits(113 << 23)
         };
         f32::from_bits(magnitude.to_bits() | sign)
     }
@@ -77,9 +77,9 @@ impl f16 {
             0x7c00
         } else if rest < 0x3880_0000 {
             // Below 2^-14: adding 1/2 rounds at the last bit of a denormal.
-            (f32::from_bits(rest) + 0.5).to_bits() - 0.5f32.to_bits()
+            (f32::from_bits(rest) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits())
         } else {
-            (rest - (112 << 23) + 0xfff + (rest >> 13 & 1)) >> 13
+            rest.wrapping_sub((112 << 23) - 0xfff).wrapping_add(rest >> 13 & 1) >> 13
         };
         Self(magnitude as u16 | sign)
     }
@@ -117,7 +117,11 @@ impl bf16 {
     #[inline(always)]
     pub fn from_f32(x: f32) -> Self {
         let bits = x.to_bits();
-        Self(if x.is_nan() { (bits >> 16) as u16 | 0x40 } else { ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16 })
+        Self(if x.is_nan() {
+            (bits >> 16) as u16 | 0x40
+        } else {
+            (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16
+        })
     }
 
     /// Rounded once to nearest, ties to even.

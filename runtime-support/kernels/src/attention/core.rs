@@ -5,8 +5,8 @@
 //! window) and an additive mask. Out: Y in any such layout; where wanted the scores at one of four stages.
 //! Invariant: a query that may see no key gives zeros, not NaN. Keys past a batch entry's length are never read.
 
-use super::{f32::heads_f32, f64::heads_f64};
-use crate::{Elem, Fault, Isa, kernel, param_enum};
+use super::{definition::heads_by_definition, f32::heads_f32};
+use crate::{Elem, Fault, Isa, bf16, kernel, param_enum};
 use core::ops::Range;
 
 param_enum! {
@@ -46,6 +46,8 @@ kernel! {
             /// How many keys to the left and right of its own position a query sees; negative for all.
             window: [i64; 2],
             stage: ScoreStage,
+            /// Whether the softmax is computed in a wider type than bf16 (others always compute in their own).
+            wide_softmax: bool,
             /// `[i, n]`: the i-th of n equal shares of the work (heads of all batch entries).
             share: [u32; 2]
         }
@@ -53,6 +55,7 @@ kernel! {
     entries {
         attention_f32 { T = f32, I = i64 } attention_f32_i32 { T = f32, I = i32 }
         attention_f64 { T = f64, I = i64 } attention_f64_i32 { T = f64, I = i32 }
+        attention_bf16 { T = bf16, I = i64 }
     }
     body = attention;
 }
@@ -60,9 +63,10 @@ kernel! {
 /// Queries of a block.
 pub const QUERY_BLOCK: usize = 56;
 
-/// Elements of scratch: K packed, a block's scores, and what products need.
-pub const fn attention_scratch_len(keys: usize, head_size: usize) -> usize {
-    keys.saturating_add(16).saturating_mul(head_size.saturating_add(QUERY_BLOCK + 16))
+/// Elements of scratch: K and V packed, and a block's scores.
+pub const fn attention_scratch_len(keys: usize, head_size: usize, v_head_size: usize) -> usize {
+    let row = head_size.saturating_add(v_head_size).saturating_add(QUERY_BLOCK + 16);
+    keys.saturating_add(16).saturating_mul(row)
 }
 
 /// Element types of attention.
@@ -100,18 +104,21 @@ impl AttentionElem for f32 {
     }
 }
 
-impl AttentionElem for f64 {
-    fn heads(
-        _: Isa,
-        d: &Attention,
-        units: Range<usize>,
-        lens: &dyn Fn(usize) -> usize,
-        o: Operands<'_, Self>,
-    ) -> Result<(), Fault> {
-        heads_f64(d, units, lens, o);
-        Ok(())
-    }
+macro_rules! by_definition {
+    ($($t:ident)*) => { $(impl AttentionElem for $t {
+        fn heads(
+            _: Isa,
+            d: &Attention,
+            units: Range<usize>,
+            lens: &dyn Fn(usize) -> usize,
+            o: Operands<'_, Self>,
+        ) -> Result<(), Fault> {
+            heads_by_definition(d, units, lens, o);
+            Ok(())
+        }
+    })* };
 }
+by_definition!(f64 bf16);
 
 fn attention<T: AttentionElem, I: Copy + TryInto<i64>>(
     isa: Isa,
@@ -151,7 +158,7 @@ fn attention<T: AttentionElem, I: Copy + TryInto<i64>>(
         })
         && lens.is_none_or(|l| l.len() == d.batch)
         && scores.as_deref().is_none_or(|s| n_scores == Some(s.len()))
-        && attention_scratch_len(d.keys, d.head_size) <= scratch.len();
+        && attention_scratch_len(d.keys, d.head_size, d.v_head_size) <= scratch.len();
     if !ok {
         return Err(Fault::Descriptor);
     }

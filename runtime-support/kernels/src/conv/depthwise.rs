@@ -76,7 +76,7 @@ fn depthwise(
             // SAFETY: every operand is as long as the extents say, and the units lie in them.
             unsafe {
                 if wide {
-                    rows::<$k, $stride, 8>(isa, &call, d.part_begin, d.part_end)
+                    rows::<$k, $stride, 7>(isa, &call, d.part_begin, d.part_end)
                 } else {
                     rows::<$k, $stride, 4>(isa, &call, d.part_begin, d.part_end)
                 }
@@ -88,6 +88,7 @@ fn depthwise(
         () if same(3, 2) => rows!(3, 2),
         () if same(5, 1) => rows!(5, 1),
         () if same(5, 2) => rows!(5, 2),
+        () if same(7, 1) => rows!(7, 1),
         () => rows!(0, 0),
     }
     Ok(())
@@ -107,7 +108,7 @@ struct Call {
     activation: Option<Activation>,
 }
 
-/// What columns outside the image read as.
+/// Stands for an absent bias.
 static ZERO: [f32; LANES] = [0.0; LANES];
 
 /// One tile's place.
@@ -159,9 +160,11 @@ simd_fn! {
                 y,
                 residual: core::ptr::null(),
             };
-            let mut q = 0;
-            while q < g.ow {
-                let n = Q.min(g.ow - q);
+            let mut done = 0;
+            while done < g.ow {
+                // The last tile of a row computes some pixels again rather than some beside the row.
+                let q = done.min(g.ow.saturating_sub(Q));
+                let stored = (done - q, Q.min(g.ow - q));
                 let at = At {
                     col: (q * stride).wrapping_sub(g.pl),
                     y: y.wrapping_add(q * 16),
@@ -170,13 +173,13 @@ simd_fn! {
                 };
                 // SAFETY: the caller's promise; the pixels lie in the row, and where `BORDER` is false, so do all taps.
                 unsafe {
-                    if n == Q && q >= inner_begin && q + Q <= inner_end {
-                        tile::<S, K, STRIDE, Q, false>(s, call, at, n);
+                    if q >= inner_begin && q + Q <= inner_end {
+                        tile::<S, K, STRIDE, Q, false>(s, call, at, stored);
                     } else {
-                        tile::<S, K, STRIDE, Q, true>(s, call, at, n);
+                        tile::<S, K, STRIDE, Q, true>(s, call, at, stored);
                     }
                 }
-                q += n;
+                done = q + Q;
             }
             if let Some(f) = call.activation {
                 // SAFETY: the row just written.
@@ -186,7 +189,7 @@ simd_fn! {
     }
 }
 
-/// `n <= Q` pixels of a row. With `BORDER`, columns outside the image read as zero; without, `n` is `Q`.
+/// `Q` pixels of a row, of which those in `from..to` are stored. With `BORDER`, columns outside the image add nothing.
 ///
 /// # Safety
 /// As for `rows`; without `BORDER`, every tap of every pixel lies in the image.
@@ -195,14 +198,17 @@ unsafe fn tile<S: Simd, const K: usize, const STRIDE: usize, const Q: usize, con
     s: S,
     call: &Call,
     at: At,
-    n: usize,
+    (from, to): (usize, usize),
 ) {
     let g = &call.s;
-    // SAFETY: the caller vouches for bias, weights and rows; a column outside the image reads `ZERO`.
+    // Columns `skip..skip + width`, counted from the first pixel's first tap, lie in the image (`skip` in two's complement).
+    let (skip, width) = (at.col.wrapping_neg(), g.w);
+    let outside = |i: usize| BORDER && i.wrapping_sub(skip) >= width;
+    // SAFETY: the caller vouches for bias, weights and rows; a column outside the image is not read.
     unsafe {
         let mut acc = [s.load(at.bias); Q];
         for ky in 0..at.taps_y {
-            let row = at.x.wrapping_add(ky * g.dy * g.w * 16);
+            let row = at.x.wrapping_add((ky * g.dy * g.w).wrapping_add(at.col).wrapping_mul(16));
             let w = at.w.wrapping_add(ky * g.kw * 16);
             if K > 0 {
                 let mut weights = [s.zero(); K];
@@ -212,7 +218,10 @@ unsafe fn tile<S: Simd, const K: usize, const STRIDE: usize, const Q: usize, con
                 if STRIDE == 1 {
                     // Each column is loaded once, for all taps that meet it.
                     for i in 0..Q + K - 1 {
-                        let v = column::<S, BORDER>(s, row, at.col.wrapping_add(i), g.w);
+                        if outside(i) {
+                            continue;
+                        }
+                        let v = s.load(row.wrapping_add(i * 16));
                         for kx in 0..K {
                             if i >= kx && i - kx < Q {
                                 acc[i - kx] = v.fma(weights[kx], acc[i - kx]);
@@ -222,8 +231,10 @@ unsafe fn tile<S: Simd, const K: usize, const STRIDE: usize, const Q: usize, con
                 } else {
                     for kx in 0..K {
                         for q in 0..Q {
-                            let v = column::<S, BORDER>(s, row, at.col.wrapping_add(q * STRIDE + kx), g.w);
-                            acc[q] = v.fma(weights[kx], acc[q]);
+                            if outside(q * STRIDE + kx) {
+                                continue;
+                            }
+                            acc[q] = s.load(row.wrapping_add((q * STRIDE + kx) * 16)).fma(weights[kx], acc[q]);
                         }
                     }
                 }
@@ -231,16 +242,19 @@ unsafe fn tile<S: Simd, const K: usize, const STRIDE: usize, const Q: usize, con
                 for kx in 0..g.kw {
                     let weight = s.load(w.add(kx * 16));
                     for q in 0..Q {
-                        let col = at.col.wrapping_add(q * g.sx + kx * g.dx);
-                        acc[q] = column::<S, BORDER>(s, row, col, g.w).fma(weight, acc[q]);
+                        let i = q * g.sx + kx * g.dx;
+                        if outside(i) {
+                            continue;
+                        }
+                        acc[q] = s.load(row.wrapping_add(i * 16)).fma(weight, acc[q]);
                     }
                 }
             }
         }
         let (low, high) = (s.splat(call.clamp.0), s.splat(call.clamp.1));
         for q in 0..Q {
-            if BORDER && q >= n {
-                break;
+            if q < from || q >= to {
+                continue;
             }
             let mut v = acc[q];
             if !at.residual.is_null() {
@@ -249,15 +263,4 @@ unsafe fn tile<S: Simd, const K: usize, const STRIDE: usize, const Q: usize, con
             high.min(low.max(v)).store(at.y.add(q * 16));
         }
     }
-}
-
-/// A column of an input row; with `BORDER`, zero outside the `width` columns.
-///
-/// # Safety
-/// `row` is valid for reads of `width` columns, and without `BORDER`, `col` is one of them.
-#[inline(always)]
-unsafe fn column<S: Simd, const BORDER: bool>(s: S, row: *const f32, col: usize, width: usize) -> S::F32 {
-    let inside = row.wrapping_add(col.wrapping_mul(16));
-    // SAFETY: the caller's promise; outside, `ZERO` is read.
-    unsafe { s.load(if BORDER && col >= width { ZERO.as_ptr() } else { inside }) }
 }

@@ -15,6 +15,7 @@ mod sweep;
 pub(crate) mod tests;
 mod tile;
 mod transpose;
+mod winograd;
 
 pub use blocked::*;
 pub use depthwise::*;
@@ -27,3 +28,4 @@ pub use pack::*;
 pub use plain::*;
 pub use reference::*;
 pub use transpose::*;
+pub use winograd::*;

@@ -69,6 +69,30 @@ pub fn pack_conv_transpose_weights(w: &[f32], shape: &ConvShape) -> Option<Vec<f
     Some(packed)
 }
 
+/// ONNX weights `[OC, IC, 3, 3]` as Winograd's `U = G·g·Gᵀ`: `[16][OC/16][IC/16][16 ic][16 oc]`.
+/// `None` where the lengths do not fit together.
+pub fn pack_winograd_weights(w: &[f32], oc: usize, ic: usize) -> Option<Vec<f32>> {
+    if w.len() != oc.checked_mul(ic)?.checked_mul(9)? {
+        return None;
+    }
+    // G times a column of three.
+    let down = |g: [f64; 3]| [g[0], (g[0] + g[1] + g[2]) / 2.0, (g[0] - g[1] + g[2]) / 2.0, g[2]];
+    let mut positions = vec![vec![0.0; oc * ic]; 16];
+    for (at, g) in w.chunks_exact(9).enumerate() {
+        let columns = [0, 1, 2].map(|j| down([0, 1, 2].map(|i| f64::from(g[i * 3 + j]))));
+        for i in 0..4 {
+            for (j, u) in down([columns[0][i], columns[1][i], columns[2][i]]).into_iter().enumerate() {
+                positions[i * 4 + j][at] = u as f32;
+            }
+        }
+    }
+    let mut packed = Vec::new();
+    for u in &positions {
+        packed.extend(pack(u, oc, ic, 1, 1, 16)?);
+    }
+    Some(packed)
+}
+
 /// Depthwise ONNX weights `[C, 1, kh·kw]` as `[C/16][kh·kw][16]`. `None` where the lengths do not fit together.
 pub fn pack_depthwise_weights(w: &[f32], channels: usize, taps: usize) -> Option<Vec<f32>> {
     if w.len() != channels.checked_mul(taps)? {

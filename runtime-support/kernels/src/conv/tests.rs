@@ -342,6 +342,132 @@ fn depthwise_equals_definition() {
 }
 
 #[test]
+fn winograd_equals_definition() {
+    for s in [
+        case([1, 16, 16, 1], [6, 6], [3, 3], [1, 1], [1, 1], [1, 1, 1, 1]),
+        case([2, 19, 37, 1], [7, 9], [3, 3], [1, 1], [1, 1], [1, 1, 1, 1]),
+        case([1, 5, 90, 1], [9, 4], [3, 3], [1, 1], [1, 1], [0, 0, 0, 0]),
+        case([1, 33, 16, 1], [30, 31], [3, 3], [1, 1], [1, 1], [2, 0, 1, 2]),
+        case([1, 16, 20, 1], [1, 1], [3, 3], [1, 1], [1, 1], [1, 1, 1, 1]),
+    ] {
+        let ConvShape { n, ic, oc, h, w, oh, ow, pt, pl, .. } = s;
+        // Sixteenths of what other tests use: the transforms stay exact.
+        let x = numbers(n * ic * h * w, 1).iter().map(|v| (v / 2.0).floor()).collect::<Vec<_>>();
+        let weights = numbers(oc * ic * 9, 2).iter().map(|v| (v / 2.0).floor()).collect::<Vec<_>>();
+        let bias = numbers(oc, 3);
+        let res = numbers(n * oc * oh * ow, 4);
+        let mut expected = reference(&s, &x, &weights, Some(&bias));
+        expected.iter_mut().zip(&res).for_each(|(e, r)| *e = (*e + r).max(0.0));
+        let packed = pack_winograd_weights(&weights, oc, ic).expect("lengths");
+        let reads = [&blocked(&x, n, ic, h * w)[..], &packed, &pack_bias(&bias)];
+        let y0 = blocked(&res, n, oc, oh * ow);
+        let (units, scratch_bytes) = (conv_winograd_units(s), conv_winograd_scratch_bytes(s));
+        for isa in Isa::supported() {
+            for cuts in [vec![0, units], vec![0, units / 3, units - units / 4, units]] {
+                for activation in [Activation::Relu, Activation::LeakyRelu { alpha: 0.0 }] {
+                    let y = run(isa, &reads, &y0, scratch_bytes, |cx, r, y, scratch| {
+                        for part in cuts.windows(2) {
+                            let (x, weights, bias, residual) = (r[0], r[1], Some(r[2]), Some(y));
+                            let (part_begin, part_end, scratch) = (part[0], part[1], scratch.expect("scratch"));
+                            let d = ConvWinograd {
+                                x,
+                                weights,
+                                bias,
+                                y,
+                                residual,
+                                scratch,
+                                n,
+                                ic,
+                                oc,
+                                h,
+                                w,
+                                oh,
+                                ow,
+                                pt,
+                                pl,
+                                part_begin,
+                                part_end,
+                                activation,
+                            };
+                            conv_winograd_f32(cx, &d);
+                        }
+                    })
+                    .unwrap_or_else(|f| panic!("{isa:?} {s:?}: {f:?}"));
+                    assert_eq!(plain(&y, n, oc, oh * ow), expected, "{isa:?} {cuts:?} {s:?}");
+                }
+            }
+        }
+    }
+}
+
+/// On random numbers around zero, the error stays within a few units of what direct summation in f32 makes.
+#[test]
+fn winograd_rounds_little() {
+    let s = case([1, 64, 32, 1], [14, 14], [3, 3], [1, 1], [1, 1], [1, 1, 1, 1]);
+    let ConvShape { n, ic, oc, h, w, oh, ow, pt, pl, .. } = s;
+    // Not representable in a few bits, unlike `numbers`.
+    let noise = |n, seed| {
+        numbers(n, seed).iter().zip(numbers(n, seed + 9)).map(|(a, b)| a / 16.0 + b / 4099.0).collect::<Vec<_>>()
+    };
+    let (x, weights) = (noise(ic * h * w, 1), noise(oc * ic * 9, 2));
+    let wide = |x: &[f32]| x.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
+    let mut exact = vec![0.0f64; oc * oh * ow];
+    let window = WindowShape {
+        x: [1, h, w],
+        y: [1, oh, ow],
+        kernel: [1, 3, 3],
+        strides: [1; 3],
+        dilations: [1; 3],
+        pads: [0, 1, 1],
+    };
+    conv_ref(&window, [n, ic, oc, 1], &wide(&x), &wide(&weights), None, &mut exact);
+    let rms = |y: &[f32]| {
+        let sum = y.iter().zip(&exact).map(|(&a, b)| (f64::from(a) - b).powi(2)).sum::<f64>();
+        (sum / exact.iter().map(|b| b * b).sum::<f64>()).sqrt()
+    };
+    let direct = rms(&reference(&s, &x, &weights, None));
+    let packed = pack_winograd_weights(&weights, oc, ic).expect("lengths");
+    for isa in Isa::supported() {
+        let y0 = vec![0.0; oc * oh * ow];
+        let y = run(
+            isa,
+            &[&blocked(&x, n, ic, h * w), &packed],
+            &y0,
+            conv_winograd_scratch_bytes(s),
+            |cx, r, y, scratch| {
+                let (part_begin, part_end, scratch) = (0, conv_winograd_units(s), scratch.expect("scratch"));
+                let (x, weights, bias, residual, activation) = (r[0], r[1], None, None, Activation::None);
+                let d = ConvWinograd {
+                    x,
+                    weights,
+                    bias,
+                    y,
+                    residual,
+                    scratch,
+                    n,
+                    ic,
+                    oc,
+                    h,
+                    w,
+                    oh,
+                    ow,
+                    pt,
+                    pl,
+                    part_begin,
+                    part_end,
+                    activation,
+                };
+                conv_winograd_f32(cx, &d);
+            },
+        )
+        .expect("no fault");
+        let winograd = rms(&plain(&y, n, oc, oh * ow));
+        std::println!("{isa:?}: direct {direct:.2e}, Winograd {winograd:.2e}");
+        assert!(winograd < 4.0 * direct + 1e-7, "{isa:?}: direct {direct}, Winograd {winograd}");
+    }
+}
+
+#[test]
 fn joined_groups_equal_separate_ones() {
     for [ic, oc, groups, joined] in [[32, 32, 8, 2], [16, 48, 4, 1], [96, 96, 3, 3], [24, 48, 3, 0]] {
         let s = case([1, ic, oc, groups], [5, 6], [3, 3], [1, 1], [1, 1], [1, 1, 1, 1]);

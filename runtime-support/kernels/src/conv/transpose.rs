@@ -81,7 +81,7 @@ impl Transposed {
             div_floor(s.pt as isize - ((s.kh - 1) * s.dy) as isize, s.sy as isize),
             div_floor(s.pl as isize - ((s.kw - 1) * s.dx) as isize, s.sx as isize),
         ];
-        let top = [(s.sy - 1 + s.pt) / s.sy, (s.sx - 1 + s.pl) / s.sx];
+        let top = [s.pt.div_ceil(s.sy), s.pl.div_ceil(s.sx)];
         let dense = ConvShape {
             oh: s.oh.div_ceil(s.sy),
             ow: s.ow.div_ceil(s.sx),

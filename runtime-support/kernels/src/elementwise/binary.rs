@@ -8,7 +8,7 @@ use super::binary_lanes;
 use super::blocks::{Wide, zip_blocks};
 use super::scalar_math;
 use super::walk::checked_numel;
-use crate::{Fault, Isa, bf16, f16, kernel, param_enum};
+use crate::{Fault, Isa, bf16, f16, kernel, param_enum, simd_fn};
 
 param_enum! {
     /// A function of two values of one type.
@@ -86,6 +86,16 @@ fn binary<T: Arithmetic>(isa: Isa, d: &Binary, a: Option<&[T]>, b: Option<&[T]>,
     Ok(())
 }
 
+simd_fn! {
+    /// The blocks of a type that is computed in f32: its conversions gain from wide vectors.
+    fn zip_widened<S>[T: Arithmetic][T](s, d: &Binary, a: Option<&[T]>, b: Option<&[T]>, y: &mut [T]) -> bool {
+        let _ = s;
+        let Some(f) = T::on_blocks(d.op) else { return false };
+        zip_blocks(&d.dims, (a, &d.a_strides), (b, &d.b_strides), y, f);
+        true
+    }
+}
+
 macro_rules! block_ops {
     ($op:expr; $($name:ident => |$a:ident, $b:ident| $value:expr),* $(,)?) => {
         match $op {
@@ -120,7 +130,15 @@ macro_rules! float_arithmetic {
         }
     )* };
 }
-float_arithmetic!(single: f16, bf16, f32 (
+float_arithmetic!(single: f16 (
+    fn on_vectors(isa: Isa, d: &Binary, a: Option<&[f16]>, b: Option<&[f16]>, y: &mut [f16]) -> bool {
+        zip_widened(isa, d, a, b, y)
+    }
+), bf16 (
+    fn on_vectors(isa: Isa, d: &Binary, a: Option<&[bf16]>, b: Option<&[bf16]>, y: &mut [bf16]) -> bool {
+        zip_widened(isa, d, a, b, y)
+    }
+), f32 (
     fn on_vectors(isa: Isa, d: &Binary, a: Option<&[f32]>, b: Option<&[f32]>, y: &mut [f32]) -> bool {
         binary_lanes::run(isa, d, a, b, y)
     }

@@ -96,6 +96,7 @@ pub type Strided<'a, T> = (Option<&'a [T]>, &'a Extents);
 /// `y = f(a, b)` over broadcast operands, block by block; `f` overwrites its first argument with the result.
 ///
 /// The caller has checked extents and lengths, and that no extent is zero.
+#[inline(always)]
 pub fn zip_blocks<T: Wide>(
     dims: &Extents,
     (a, a_strides): Strided<'_, T>,

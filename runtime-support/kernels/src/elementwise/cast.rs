@@ -1,14 +1,15 @@
 //! Conversion between element types.
 //!
 //! Float to float rounds once, to nearest, ties to even. Float to integer truncates; what the target does not hold is
-//! undefined in ONNX and here: 64-bit targets saturate, narrower ones keep the low bits of the 64-bit value, NaN is 0.
+//! undefined in ONNX and here: i32, i64 and u64 saturate, u32 keeps the low bits of the i64 value and narrower types those
+//! of the i32 value (as x86 compilers do), NaN is 0.
 //! Integer to integer keeps the low bits, so that targets are the unsigned types and a signed source extends its sign.
 //! Integer to float rounds once. Types of a byte or less go through f32 (`Decode`, `Encode`) or through 8-bit integers.
 //! <https://onnx.ai/onnx/operators/onnx__Cast.html>
 
 use crate::half::f64_to_f32_odd;
 use crate::small_float::encode_e8m0;
-use crate::{Elem, Fault, Isa, PowerRounding, SmallFloat, bf16, f16, kernel};
+use crate::{Elem, Fault, Isa, PowerRounding, SmallFloat, bf16, f16, kernel, simd_fn};
 
 /// A conversion between two types.
 trait CastTo<B> {
@@ -50,10 +51,31 @@ casts! {
     f64 => i64, u64: |x| x;
     f16 => i64, u64: |x| x.to_f32();
     bf16 => i64, u64: |x| x.to_f32();
-    f32 => u8, u16, u32, i32: |x| x as i64;
-    f64 => u8, u16, u32, i32: |x| x as i64;
-    f16 => u8, u16, u32, i32: |x| x.to_f32() as i64;
-    bf16 => u8, u16, u32, i32: |x| x.to_f32() as i64;
+    f32 => u8, u16, i32: |x| truncate(x);
+    f32 => u32: |x| x as i64;
+    f64 => u8, u16: |x| x as i32;
+    f64 => i32: |x| x;
+    f64 => u32: |x| x as i64;
+    f16 => u8, u16, i32: |x| truncate(x.to_f32());
+    f16 => u32: |x| x.to_f32() as i64;
+    bf16 => u8, u16, i32: |x| truncate(x.to_f32());
+    bf16 => u32: |x| x.to_f32() as i64;
+}
+
+/// `x as i32` in a form that becomes vector instructions.
+#[inline(always)]
+fn truncate(x: f32) -> i32 {
+    const LIMIT: f32 = 2_147_483_648.0;
+    let inside = if (-LIMIT..LIMIT).contains(&x) { x } else { 0.0 };
+    // SAFETY: a finite value whose integer part i32 holds.
+    let whole = unsafe { inside.to_int_unchecked::<i32>() };
+    if x >= LIMIT {
+        i32::MAX
+    } else if x < -LIMIT {
+        i32::MIN
+    } else {
+        whole
+    }
 }
 
 macro_rules! casts_to_half {
@@ -153,14 +175,22 @@ kernel! {
     body = cast;
 }
 
-fn cast<A: Elem + CastTo<B>, B: Elem>(_: Isa, d: &Cast, x: &[A], y: &mut [B]) -> Result<(), Fault> {
+fn cast<A: Elem + CastTo<B>, B: Elem>(isa: Isa, d: &Cast, x: &[A], y: &mut [B]) -> Result<(), Fault> {
     if x.len() != d.n || y.len() != d.n {
         return Err(Fault::Descriptor);
     }
-    for (y, &x) in y.iter_mut().zip(x) {
-        *y = x.cast();
-    }
+    cast_all(isa, x, y);
     Ok(())
+}
+
+simd_fn! {
+    /// The loop, compiled for each instruction set; no set changes a result.
+    fn cast_all<S>[A: Elem + CastTo<B>, B: Elem][A, B](s, x: &[A], y: &mut [B]) {
+        let _ = s;
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = x.cast();
+        }
+    }
 }
 
 kernel! {
@@ -268,8 +298,11 @@ mod tests {
             (-1.9, 255, -1, -1),
             (300.0, 44, 300, 300),
             (f32::NAN, 0, 0, 0),
-            (1e30, 255, -1, i64::MAX),
+            (1e30, 255, i32::MAX, i64::MAX),
             (-0.5, 0, 0, 0),
+            (-2147483648.0, 0, i32::MIN, -2147483648),
+            (f32::NEG_INFINITY, 0, i32::MIN, i64::MIN),
+            (2147483520.0, 128, 2147483520, 2147483520),
         ] {
             assert_eq!((to::<_, u8>(x), to::<_, i32>(x), to::<_, i64>(x)), (byte, word, long), "{x}");
         }

@@ -3,12 +3,11 @@
 //! In: `c` bytes (not 0 is true), `a` and `b` of one width, either of them perhaps in the memory of `y`. Out: `y`, contiguous.
 //! <https://onnx.ai/onnx/operators/onnx__Where.html>
 
-use super::blocks::{BLOCK, Wide, load};
 use super::walk::{Walk, checked_numel};
-use crate::{Fault, Isa, kernel};
+use crate::{Elem, Fault, Isa, kernel, simd_fn};
 
 kernel! {
-    /// `y = c ? a : b` over all indices below `dims`; strides are in elements, 0 repeats.
+    /// `y = c ? a : b` over all indices below `dims`; strides are in elements, 0 repeats, the innermost is 0 or 1.
     pub struct Select {
         operands { read c: Truth, alias a: T, alias b: T, write y: T }
         arrays { dims: 8, c_strides: 8, a_strides: 8, b_strides: 8 }
@@ -20,50 +19,88 @@ kernel! {
     body = select;
 }
 
-fn select<T: Wide<C = T>>(
-    _: Isa,
-    d: &Select,
-    c: &[u8],
-    a: Option<&[T]>,
-    b: Option<&[T]>,
-    y: &mut [T],
-) -> Result<(), Fault> {
+fn select<T: Elem>(isa: Isa, d: &Select, c: &[u8], a: Option<&[T]>, b: Option<&[T]>, y: &mut [T]) -> Result<(), Fault> {
     let (a_len, b_len) = (a.map_or(y.len(), <[T]>::len), b.map_or(y.len(), <[T]>::len));
     let operands = [(c.len(), &d.c_strides), (a_len, &d.a_strides), (b_len, &d.b_strides)];
-    if checked_numel(&d.dims, &operands) != Some(y.len()) {
+    if checked_numel(&d.dims, &operands) != Some(y.len()) || operands.iter().any(|(_, s)| s[7] > 1) {
         return Err(Fault::Descriptor);
     }
-    if y.is_empty() {
-        return Ok(());
+    if !y.is_empty() {
+        rows(isa, d, c, a, b, y);
     }
-    let mut walk: Walk<'_, 3, 7> = Walk::new(&d.dims, [&d.c_strides, &d.a_strides, &d.b_strides]);
-    let (n, c_stride, a_stride, b_stride) = (d.dims[7], d.c_strides[7], d.a_strides[7], d.b_strides[7]);
-    let mut c_block = [0u8; BLOCK];
-    let (mut a_block, mut b_block) = ([T::default(); BLOCK], [T::default(); BLOCK]);
-    let mut row = 0;
-    loop {
-        let mut i = 0;
-        while i < n {
-            let m = BLOCK.min(n - i);
-            let out = row + i;
-            load(c, walk.at[0] + i * c_stride, c_stride, &mut c_block[..m]);
-            if a_stride != 0 || i == 0 {
-                load(a.unwrap_or(y), walk.at[1] + i * a_stride, a_stride, &mut a_block[..m]);
-            }
-            if b_stride != 0 || i == 0 {
-                load(b.unwrap_or(y), walk.at[2] + i * b_stride, b_stride, &mut b_block[..m]);
-            }
-            for ((y, &c), (&a, &b)) in
-                y[out..out + m].iter_mut().zip(&c_block).zip(a_block[..m].iter().zip(&b_block[..m]))
-            {
-                *y = if c != 0 { a } else { b };
-            }
-            i += m;
+    Ok(())
+}
+
+/// One row of an operand.
+#[derive(Clone, Copy)]
+enum Row<'a, T> {
+    /// It is the result's row.
+    Own,
+    /// One element for the whole row.
+    One(T),
+    /// As many elements as the result's row.
+    All(&'a [T]),
+}
+
+impl<'a, T: Copy> Row<'a, T> {
+    #[inline(always)]
+    fn of(x: Option<&'a [T]>, at: usize, stride: usize, n: usize) -> Self {
+        match x {
+            None => Self::Own,
+            Some(x) if stride == 0 => Self::One(x[at]),
+            Some(x) => Self::All(&x[at..at + n]),
         }
-        row += n;
-        if !walk.advance() {
-            return Ok(());
+    }
+}
+
+simd_fn! {
+    /// All rows, on the widest vectors there are.
+    fn rows<S>[T: Elem][T](s, d: &Select, c: &[u8], a: Option<&[T]>, b: Option<&[T]>, y: &mut [T]) {
+        let _ = s;
+        let mut walk: Walk<'_, 3, 7> = Walk::new(&d.dims, [&d.c_strides, &d.a_strides, &d.b_strides]);
+        let n = d.dims[7];
+        for y in y.chunks_exact_mut(n) {
+            let (a, b) =
+                (Row::of(a, walk.at[1], d.a_strides[7], n), Row::of(b, walk.at[2], d.b_strides[7], n));
+            if d.c_strides[7] == 1 {
+                by_element(&c[walk.at[0]..walk.at[0] + n], a, b, y);
+            } else {
+                match if c[walk.at[0]] != 0 { a } else { b } {
+                    Row::Own => {}
+                    Row::One(v) => y.fill(v),
+                    Row::All(x) => y.copy_from_slice(x),
+                }
+            }
+            walk.advance();
         }
+    }
+}
+
+/// A row with a condition for each element.
+#[inline(always)]
+fn by_element<T: Copy>(c: &[u8], a: Row<'_, T>, b: Row<'_, T>, y: &mut [T]) {
+    let n = y.len();
+    let c = &c[..n];
+    macro_rules! each {
+        ($($x:ident),*; |$own:ident| $a:expr, $b:expr) => {{
+            $(let $x = &$x[..n];)*
+            for i in 0..n {
+                let $own = y[i];
+                $(let $x = $x[i];)*
+                y[i] = if c[i] != 0 { $a } else { $b };
+            }
+        }};
+    }
+    match (a, b) {
+        (Row::Own, Row::Own) => {}
+        (Row::Own, Row::One(b)) => each!(; |own| own, b),
+        (Row::Own, Row::All(b)) => each!(b; |own| own, b),
+        (Row::One(a), Row::Own) => each!(; |own| a, own),
+        (Row::One(a), Row::One(b)) => each!(; |_own| a, b),
+        (Row::One(a), Row::All(b)) => each!(b; |_own| a, b),
+        (Row::All(a), Row::Own) => each!(a; |own| a, own),
+        (Row::All(a), Row::One(b)) => each!(a; |_own| a, b),
+        (Row::All(a), Row::All(b)) => each!(a, b; |_own| a, b),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::blocks::{BLOCK, Wide, load, store};
 use super::{scalar_math, unary_lanes};
-use crate::{Elem, Fault, Isa, bf16, f16, kernel, param_enum};
+use crate::{Elem, Fault, Isa, bf16, f16, kernel, param_enum, simd_fn};
 
 param_enum! {
     /// A function of one value that needs arithmetic only; `a` and `b` are the call's constants.
@@ -141,24 +141,27 @@ impl Real for f32 {
     }
 }
 
-/// Applies a function of f32 in place to blocks of a narrower type.
-fn in_f32<T: Wide<C = f32>>(x: Option<&[T]>, y: &mut [T], f: impl Fn(&mut [f32])) {
-    let mut block = [0.0; BLOCK];
-    for at in (0..y.len()).step_by(BLOCK) {
-        let n = BLOCK.min(y.len() - at);
-        load(x.unwrap_or(y), at, 1, &mut block[..n]);
-        f(&mut block[..n]);
-        store(&block[..n], &mut y[at..at + n]);
+simd_fn! {
+    /// Applies a function of f32 in place to blocks of a narrower type.
+    fn in_f32<S>[T: Wide<C = f32>][T](s, x: Option<&[T]>, y: &mut [T], f: &dyn Fn(&mut [f32])) {
+        let _ = s;
+        let mut block = [0.0; BLOCK];
+        for at in (0..y.len()).step_by(BLOCK) {
+            let n = BLOCK.min(y.len() - at);
+            load(x.unwrap_or(y), at, 1, &mut block[..n]);
+            f(&mut block[..n]);
+            store(&block[..n], &mut y[at..at + n]);
+        }
     }
 }
 
 macro_rules! real_in_f32 {
     ($($t:ty),*) => { $(impl Real for $t {
         fn arithmetic(isa: Isa, d: &Unary, x: Option<&[Self]>, y: &mut [Self]) {
-            in_f32(x, y, |block| unary_lanes::arithmetic(isa, d.op, d.a, d.b, None, block));
+            in_f32(isa, x, y, &|block| unary_lanes::arithmetic(isa, d.op, d.a, d.b, None, block));
         }
         fn math(isa: Isa, d: &UnaryMath, x: Option<&[Self]>, y: &mut [Self]) {
-            in_f32(x, y, |block| unary_lanes::math(isa, d.op, d.a, d.b, None, block));
+            in_f32(isa, x, y, &|block| unary_lanes::math(isa, d.op, d.a, d.b, None, block));
         }
     })* };
 }
@@ -229,11 +232,11 @@ fn math_f64(op: MathOp, a: f64, b: f64, x: f64) -> f64 {
         MathOp::Sigmoid => sigmoid(x),
         MathOp::Tanh => libm::tanh(x),
         MathOp::Erf => libm::erf(x),
-        MathOp::Gelu => times(x, 0.5 * (1.0 + libm::erf(x * FRAC_1_SQRT_2))),
+        MathOp::Gelu => times(x, 0.5 * libm::erfc(-x * FRAC_1_SQRT_2)),
         MathOp::GeluTanh => {
             // √(2/π)
             let root = FRAC_2_SQRT_PI / SQRT_2;
-            times(x, 0.5 * (1.0 + libm::tanh(root * (x + 0.044715 * x * x * x))))
+            times(x, sigmoid(2.0 * root * (x + 0.044715 * x * x * x)))
         }
         MathOp::Elu => {
             if x < 0.0 {
@@ -398,6 +401,23 @@ mod tests {
         }
         compare!(ARITHMETIC, Unary, unary);
         compare!(MATH, UnaryMath, unary_math);
+    }
+
+    /// Where one side of the formula is nearly -1, the result is still exact to the last digits.
+    #[test]
+    fn gelu_tails() {
+        for isa in Isa::supported() {
+            for (op, tolerance) in [(MathOp::Gelu, 1e-4), (MathOp::GeluTanh, 2e-5)] {
+                let x: Vec<f32> = (0..500).map(|i| i as f32 * -0.01).collect();
+                let d = UnaryMath { x: Operand::at(0, 0, 0), y: Operand::at(0, 0, 0), n: x.len(), op, a: 0.0, b: 0.0 };
+                let mut y = x.clone();
+                unary_math(isa, &d, None, &mut y).unwrap();
+                for (&x, &y) in x.iter().zip(&y) {
+                    let want = math_f64(op, 0.0, 0.0, x.into());
+                    assert!((f64::from(y) - want).abs() <= tolerance * want.abs(), "{isa:?} {op:?} {x}: {y} {want}");
+                }
+            }
+        }
     }
 
     #[test]

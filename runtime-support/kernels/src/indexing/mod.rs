@@ -7,6 +7,7 @@ mod one_hot;
 mod reverse_sequence;
 mod scatter_elements;
 mod scatter_nd;
+mod tensor_scatter;
 mod trilu;
 mod update;
 
@@ -17,5 +18,6 @@ pub use one_hot::*;
 pub use reverse_sequence::*;
 pub use scatter_elements::*;
 pub use scatter_nd::*;
+pub use tensor_scatter::*;
 pub use trilu::*;
 pub use update::*;

@@ -4,7 +4,7 @@
 
 use super::root::root;
 use super::{PoolKind, valid_taps};
-use crate::simd::{F32x16, LANES, Simd};
+use crate::simd::{F32x16, Simd};
 use crate::{Fault, Isa, kernel, simd_fn};
 
 kernel! {
@@ -72,11 +72,7 @@ const SUM: u8 = 1;
 const POWER: u8 = 2;
 
 /// Pixels of a tile.
-const Q: usize = 8;
-
-/// The neutral values that columns outside the image read as.
-static LOWEST: [f32; LANES] = [f32::NEG_INFINITY; LANES];
-static ZERO: [f32; LANES] = [0.0; LANES];
+const Q: usize = 7;
 
 /// One more tap.
 #[inline(always)]
@@ -109,7 +105,6 @@ simd_fn! {
     /// # Safety
     /// The operands are as long as the extents say, and the parts lie in them.
     unsafe fn rows<S>[const OP: u8][OP](s, d: &PoolBlocked, x: *const f32, y: *mut f32) {
-        let neutral = if OP == MAX { LOWEST.as_ptr() } else { ZERO.as_ptr() };
         for unit in d.part_begin..d.part_end {
             let (plane, row) = (unit / d.oh, unit % d.oh);
             let top = row * d.sy;
@@ -117,22 +112,26 @@ simd_fn! {
             let (pad_first, pad_last) = valid_taps(top, d.kh, d.dy, 0, d.pt + d.h + d.pb);
             let x = x.wrapping_add(plane * d.h * d.w * 16);
             let y = y.wrapping_add(unit * d.ow * 16);
-            let mut at = 0;
-            while at < d.ow {
+            let mut done = 0;
+            while done < d.ow {
+                // The last tile of a row computes some pixels again rather than some beside the row.
+                let at = done.min(d.ow.saturating_sub(Q));
                 let n = Q.min(d.ow - at);
                 let left = at * d.sx;
-                let inner = n == Q && left >= d.pl && left + (Q - 1) * d.sx + (d.kw - 1) * d.dx < d.w + d.pl;
                 let mut acc = [s.splat(if OP == MAX { f32::NEG_INFINITY } else { 0.0 }); Q];
                 for ky in first..last {
                     let row = x.wrapping_add((top + ky * d.dy - d.pt) * d.w * 16);
                     for kx in 0..d.kw {
+                        // Columns left of the image wrap to huge ones.
                         let col = (left + kx * d.dx).wrapping_sub(d.pl);
+                        let all_inside = col < d.w && col + (Q - 1) * d.sx < d.w;
+                        let mut p = row.wrapping_add(col.wrapping_mul(16));
                         for q in 0..Q {
-                            let col = col.wrapping_add(q * d.sx);
-                            let p = row.wrapping_add(col.wrapping_mul(16));
-                            // SAFETY: the caller's promise; columns outside read the neutral value.
-                            let v = unsafe { s.load(if inner || col < d.w { p } else { neutral }) };
-                            acc[q] = combine::<S, OP>(s, acc[q], v, d.p);
+                            if all_inside || col.wrapping_add(q * d.sx) < d.w {
+                                // SAFETY: the caller's promise; the column lies in the image.
+                                acc[q] = combine::<S, OP>(s, acc[q], unsafe { s.load(p) }, d.p);
+                            }
+                            p = p.wrapping_add(d.sx * 16);
                         }
                     }
                 }
@@ -153,7 +152,7 @@ simd_fn! {
                     // SAFETY: pixel `at + q` lies in the row.
                     unsafe { v.store(y.add((at + q) * 16)) };
                 }
-                at += n;
+                done = at + n;
             }
         }
     }

@@ -9,6 +9,8 @@ pub(super) trait Real:
     Copy + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
     fn from_u32(v: u32) -> Self;
+    /// Above zero and finite.
+    fn is_positive(self) -> bool;
     /// A number within a factor of two of the p-th root of a positive number.
     fn near_root(self, p: u32) -> Self;
 }
@@ -16,6 +18,9 @@ pub(super) trait Real:
 impl Real for f32 {
     fn from_u32(v: u32) -> Self {
         v as f32
+    }
+    fn is_positive(self) -> bool {
+        self > 0.0 && self.is_finite()
     }
     fn near_root(self, p: u32) -> Self {
         (f64::from(self)).near_root(p) as f32
@@ -25,6 +30,9 @@ impl Real for f32 {
 impl Real for f64 {
     fn from_u32(v: u32) -> Self {
         f64::from(v)
+    }
+    fn is_positive(self) -> bool {
+        self > 0.0 && self.is_finite()
     }
     fn near_root(self, p: u32) -> Self {
         // Divides the exponent; subnormals start from the least normal exponent.
@@ -50,9 +58,7 @@ pub(super) fn power<T: Real>(x: T, p: u32) -> T {
 
 /// x^(1/p); NaN and infinity stay, as does zero.
 pub(super) fn root<T: Real>(x: T, p: u32) -> T {
-    let zero = T::from_u32(0);
-    // NaN compares false; infinity minus itself is NaN.
-    if p <= 1 || !(x > zero) || !(x - x == zero) {
+    if p <= 1 || !x.is_positive() {
         return x;
     }
     let (n, n_less) = (T::from_u32(p), T::from_u32(p - 1));
@@ -60,7 +66,7 @@ pub(super) fn root<T: Real>(x: T, p: u32) -> T {
     let mut r = x.near_root(p) * T::from_u32(2);
     for _ in 0..2000 {
         let next = (n_less * r + x / power(r, p - 1)) / n;
-        if !(next < r) {
+        if next >= r {
             break;
         }
         r = next;

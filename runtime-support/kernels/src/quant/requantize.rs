@@ -5,7 +5,7 @@
 
 use super::quantize::Quantised;
 use super::scales::Precision;
-use crate::simd::{I32x16, F32x16, LANES, Simd};
+use crate::simd::{F32x16, I32x16, LANES, Simd};
 use crate::{Fault, Isa, kernel, simd_fn};
 
 kernel! {

@@ -5,6 +5,7 @@ mod nd;
 
 pub use lines::*;
 pub use nd::*;
+pub(crate) use nd::{Odometer, product, reach};
 
 use crate::param_enum;
 

@@ -3,7 +3,7 @@
 //! In: `x` as `[outer, n_in, inner]`, a table. Out: `y` as `[outer, n_out, inner]`. Sums are in f32 for f32 and narrower
 //! types, in f64 for wider ones; integers are rounded to nearest, ties to even, and saturate.
 
-use super::Weight;
+use super::sample::{Sample, Sum};
 use crate::movement::holds;
 use crate::{Fault, Isa, bf16, f16, kernel, simd_fn};
 
@@ -29,52 +29,6 @@ kernel! {
     }
     body = interpolate;
 }
-
-/// What sums are kept in.
-trait Sum: Weight + Default + core::ops::Add<Output = Self> + core::ops::Mul<Output = Self> {}
-impl Sum for f32 {}
-impl Sum for f64 {}
-
-/// Elements that convert to the sum's type and, rounded, back.
-trait Sample<W>: Copy {
-    fn load(self) -> W;
-    fn store(sum: W) -> Self;
-}
-
-macro_rules! same {
-    ($($t:ty)*) => { $(impl Sample<$t> for $t {
-        #[inline(always)]
-        fn load(self) -> $t { self }
-        #[inline(always)]
-        fn store(sum: $t) -> $t { sum }
-    })* };
-}
-same!(f32 f64);
-
-macro_rules! halves {
-    ($($t:ty)*) => { $(impl Sample<f32> for $t {
-        #[inline(always)]
-        fn load(self) -> f32 { self.to_f32() }
-        #[inline(always)]
-        fn store(sum: f32) -> $t { <$t>::from_f32(sum) }
-    })* };
-}
-halves!(f16 bf16);
-
-macro_rules! ints {
-    ($w:ident $big:literal: $($t:ty)*) => { $(impl Sample<$w> for $t {
-        #[inline(always)]
-        fn load(self) -> $w { self as $w }
-        #[inline(always)]
-        fn store(sum: $w) -> $t {
-            // Adding and taking away 1.5 · 2^mantissa bits rounds to nearest, ties to even, below that size.
-            let rounded = if sum.abs() < $big / 2.0 { (sum + $big * 1.5) - $big * 1.5 } else { sum };
-            rounded as $t
-        }
-    })* };
-}
-ints!(f32 8_388_608.0: u8 i8 u16 i16);
-ints!(f64 4_503_599_627_370_496.0: u32 i32 u64 i64);
 
 fn interpolate<T: Sample<W>, U: Sample<W>, W: Sum>(
     isa: Isa,

@@ -5,6 +5,7 @@
 
 mod interpolate;
 mod nearest;
+pub(crate) mod sample;
 mod table;
 
 pub use interpolate::*;

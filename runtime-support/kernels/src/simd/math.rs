@@ -102,6 +102,23 @@ pub fn tanh<V: F32x16>(x: V) -> V {
 /// Error function: ±1 at ±∞, keeps NaN and the sign of zero.
 #[inline(always)]
 pub fn erf<V: F32x16>(x: V) -> V {
+    let (near, gap, small) = erf_parts(x);
+    V::select(small, near, x.splat_like(1.0) - gap).copysign(x)
+}
+
+/// 1 + erf(x), without the cancellation that the sum has below −1: 0 below −4 (where it is under 2e-8), 2 at ∞, keeps NaN.
+#[inline(always)]
+pub fn erf_plus_one<V: F32x16>(x: V) -> V {
+    let (near, gap, small) = erf_parts(x);
+    let zero = x.splat_like(0.0);
+    let below = V::select(x.lt(x.splat_like(-4.0)), zero, gap);
+    let far = V::select(x.lt(zero), below, x.splat_like(2.0) - gap);
+    V::select(small, x.splat_like(1.0) + near, far)
+}
+
+/// erf(x) for small x, 1 − erf(|x|) for the others, and which are small.
+#[inline(always)]
+fn erf_parts<V: F32x16>(x: V) -> (V, V, V::Mask) {
     let square = x * x;
     let tail = polynomial(
         square,
@@ -122,8 +139,7 @@ pub fn erf<V: F32x16>(x: V) -> V {
             -1.728_534_7e-5,
         ],
     );
-    let far = x.splat_like(1.0) - exp(exponent.fma(t, -t));
-    V::select(x.abs().lt(x.splat_like(0.927_734_4)), near, far).copysign(x)
+    (near, exp(exponent.fma(t, -t)), x.abs().lt(x.splat_like(0.927_734_4)))
 }
 
 /// The functions on one value, by the portable set: the same bits on every processor.

@@ -1,0 +1,92 @@
+//! The cache of keys and values of GroupQueryAttention: how long each batch entry's is, and new rows at its end.
+//!
+//! In: `lens`, the index of each entry's last valid row after this call's rows. An entry's past is what comes before the new
+//! rows; in the first call (as many new rows as rows in all) there is none.
+
+use crate::{Elem, Fault, Isa, kernel};
+
+kernel! {
+    /// Positions of the new rows, and each entry's number of valid rows.
+    pub struct CachePositions {
+        operands { read lens: I, write positions: P, write valid: P }
+        nums { batch, rows, total }
+    }
+    entries { cache_positions_i32 { I = i32, P = i64 } }
+    body = cache_positions;
+}
+
+kernel! {
+    /// `present` is each entry's past, then its rows of `x`, then zeros. `x` has a stride per
+    /// batch entry, head and row; `valid` is [`CachePositions`]'.
+    pub struct CacheAppend {
+        operands { read x: T, opt past: T, read valid: P, write present: T }
+        nums { batch, heads, rows, size, past_rows, present_rows, x_batch, x_head, x_row }
+    }
+    entries { cache_append_f32 { T = f32, P = i64 } }
+    body = cache_append;
+}
+
+fn cache_positions(
+    _: Isa,
+    d: &CachePositions,
+    lens: &[i32],
+    positions: &mut [i64],
+    valid: &mut [i64],
+) -> Result<(), Fault> {
+    if lens.len() != d.batch || valid.len() != d.batch || d.batch.checked_mul(d.rows) != Some(positions.len()) {
+        return Err(Fault::Descriptor);
+    }
+    let rows = i64::try_from(d.rows).map_err(|_| Fault::Descriptor)?;
+    for (b, (&last, valid)) in lens.iter().zip(valid).enumerate() {
+        let past = if d.rows == d.total { 0 } else { i64::from(last) + 1 - rows };
+        if past < 0 {
+            return Err(Fault::IndexOutOfRange);
+        }
+        *valid = past + rows;
+        for (p, i) in positions[b * d.rows..][..d.rows].iter_mut().zip(0..) {
+            *p = past + i;
+        }
+    }
+    Ok(())
+}
+
+fn cache_append<T: Elem>(
+    _: Isa,
+    d: &CacheAppend,
+    x: &[T],
+    past: Option<&[T]>,
+    valid: &[i64],
+    present: &mut [T],
+) -> Result<(), Fault> {
+    let len = |rows: usize| [d.heads, rows, d.size].iter().try_fold(d.batch, |n, &d| n.checked_mul(d));
+    let terms = [(d.batch, d.x_batch), (d.heads, d.x_head), (d.rows, d.x_row)];
+    let reach =
+        terms.iter().try_fold(d.size, |sum, &(n, stride)| sum.checked_add(n.saturating_sub(1).checked_mul(stride)?));
+    let empty = terms.iter().any(|t| t.0 == 0);
+    let ok = len(d.present_rows) == Some(present.len())
+        && past.is_none_or(|p| len(d.past_rows) == Some(p.len()))
+        && valid.len() == d.batch
+        && (empty || reach.is_some_and(|r| r <= x.len()));
+    if !ok {
+        return Err(Fault::Descriptor);
+    }
+    if present.is_empty() {
+        return Ok(());
+    }
+    for (bh, present) in present.chunks_exact_mut(d.present_rows * d.size).enumerate() {
+        let (b, h) = (bh / d.heads, bh % d.heads);
+        let end = usize::try_from(valid[b]).ok().filter(|&v| v <= d.present_rows && v >= d.rows);
+        let start = end.ok_or(Fault::IndexOutOfRange)? - d.rows;
+        let mut filled = 0;
+        if let Some(past) = past {
+            filled = start.min(d.past_rows) * d.size;
+            present[..filled].copy_from_slice(&past[bh * d.past_rows * d.size..][..filled]);
+        }
+        present[filled..].fill(T::default());
+        for i in 0..d.rows {
+            let from = b * d.x_batch + h * d.x_head + i * d.x_row;
+            present[(start + i) * d.size..][..d.size].copy_from_slice(&x[from..][..d.size]);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,7 @@
+//! Losses, and the steps of optimisers.
+
+mod nll;
+mod optimizer;
+
+pub use nll::*;
+pub use optimizer::*;

@@ -10,12 +10,15 @@
 //! input gives the same plan on every machine.
 
 pub mod branch;
+pub mod check;
 pub mod cost;
 pub mod dag;
 pub mod graph;
 pub mod id;
 pub mod insert;
+pub mod order;
 pub mod placement;
+pub mod schedule;
 pub mod target;
 #[cfg(test)]
 pub(crate) mod testing;

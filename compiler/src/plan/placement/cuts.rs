@@ -8,7 +8,7 @@
 use super::groups::Groups;
 use crate::cut::{INFINITE, Network, SINK, SOURCE};
 use crate::plan::cost::{Hop, hops_ns};
-use crate::plan::graph::{Shape, Source, TaskGraph};
+use crate::plan::graph::{Shape, Source, TaskGraph, Value};
 use crate::plan::id::DeviceId;
 use crate::plan::target::Target;
 
@@ -45,7 +45,8 @@ pub(super) fn swap(
             (Source::Node, Some(n)) => vertex[groups.of[n.idx()]].ok_or(device[groups.of[n.idx()]]),
             (Source::Node, None) => continue,
         };
-        (movable.clear(), fixed.clear());
+        movable.clear();
+        fixed.clear();
         fixed.extend(value.output);
         for n in &shape.readers[v] {
             let group = groups.of[n.idx()];
@@ -60,8 +61,8 @@ pub(super) fn swap(
         fixed.sort_unstable();
         fixed.dedup();
         match origin {
-            Err(from) => cut.from_fixed(value, from, &movable, &fixed),
-            Ok(from) => cut.from_movable(value, from, &movable, &fixed),
+            Err(from) => cut.of_fixed(value, from, &movable, &fixed),
+            Ok(from) => cut.of_movable(value, from, &movable, &fixed),
         }
     }
     let side = cut.net.min_cut().1;
@@ -81,7 +82,7 @@ struct Cut<'a> {
 }
 
 impl Cut<'_> {
-    fn way_ns(&mut self, value: &crate::plan::graph::Value, from: DeviceId, to: DeviceId) -> u64 {
+    fn way_ns(&mut self, value: &Value, from: DeviceId, to: DeviceId) -> u64 {
         hops_ns(self.target, value, from, &[to], &mut self.scratch).min(CAP)
     }
 
@@ -108,7 +109,7 @@ impl Cut<'_> {
     }
 
     /// The value starts on a device that is not in question here.
-    fn from_fixed(&mut self, value: &crate::plan::graph::Value, from: DeviceId, movable: &[usize], fixed: &[DeviceId]) {
+    fn of_fixed(&mut self, value: &Value, from: DeviceId, movable: &[usize], fixed: &[DeviceId]) {
         let (a, b) = (self.a, self.b);
         if from != b && !fixed.contains(&b) {
             let ns = self.way_ns(value, from, b);
@@ -121,7 +122,7 @@ impl Cut<'_> {
     }
 
     /// The value's producer is on `a` or `b`; readers elsewhere are paid for on either side.
-    fn from_movable(&mut self, value: &crate::plan::graph::Value, from: usize, movable: &[usize], fixed: &[DeviceId]) {
+    fn of_movable(&mut self, value: &Value, from: usize, movable: &[usize], fixed: &[DeviceId]) {
         let (a, b) = (self.a, self.b);
         for &d in fixed {
             let (on_a, on_b) = (self.way_ns(value, a, d), self.way_ns(value, b, d));

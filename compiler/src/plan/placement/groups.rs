@@ -134,7 +134,7 @@ pub(super) fn saving_ns(graph: &TaskGraph, claim: usize) -> u64 {
 }
 
 /// The claims that pay for nodes placed like this, greatest saving first, as far as they are compatible.
-pub fn choose_claims(graph: &TaskGraph, shape: &Shape, device: &Vec<DeviceId>) -> Vec<usize> {
+pub fn choose_claims(graph: &TaskGraph, shape: &Shape, device: &[DeviceId]) -> Vec<usize> {
     let fits = |&c: &usize| graph.claims[c].nodes.iter().all(|n| device[n.idx()] == graph.claims[c].device);
     let mut wanted: Vec<usize> = (0..graph.claims.len()).filter(fits).filter(|&c| saving_ns(graph, c) > 0).collect();
     wanted.sort_by_key(|&c| (std::cmp::Reverse(saving_ns(graph, c)), c));

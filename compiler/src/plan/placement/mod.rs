@@ -111,7 +111,7 @@ pub fn single_device(graph: &TaskGraph, shape: &Shape, target: &Target, device: 
         None if n.cost_ns[device.idx()].is_some() => device,
         None => target.host,
     };
-    let device = graph.nodes.iter().map(at).collect();
+    let device: Vec<DeviceId> = graph.nodes.iter().map(at).collect();
     let claims = choose_claims(graph, shape, &device);
     Placement { device, claims }
 }

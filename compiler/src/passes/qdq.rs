@@ -417,9 +417,7 @@ fn float_product(graph: &mut Graph, uses: &Uses, at: usize) -> Option<Node> {
     // A quantisation further on takes the product with it, if anything does.
     let readers = |v: ValueId| graph.nodes.iter().filter(move |n| n.inputs.contains(&Some(v)));
     let quantises = |v: ValueId| readers(v).any(|n| n.is("QuantizeLinear"));
-    let between = |n: &Node| {
-        ["Add", "Relu", "Clip"].iter().any(|op| n.is(op)) && n.output(0).is_some_and(quantises)
-    };
+    let between = |n: &Node| ["Add", "Relu", "Clip"].iter().any(|op| n.is(op)) && n.output(0).is_some_and(quantises);
     if quantises(v) || readers(v).any(between) {
         return None;
     }

@@ -37,7 +37,7 @@ mod group_norm;
 mod half;
 mod identity;
 mod index;
-mod int_conv;
+pub(crate) mod int_conv;
 mod int_matmul;
 mod layer_norm;
 pub(crate) mod layout;
@@ -51,7 +51,8 @@ mod optimizer;
 mod pad;
 pub(crate) mod pool;
 mod pow;
-mod quant;
+mod qlinear;
+pub(crate) mod quant;
 mod quantize_linear;
 mod random;
 mod range;
@@ -127,6 +128,7 @@ static FAMILIES: &[&[OpDef]] = &[
     pad::OPS,
     pool::OPS,
     pow::OPS,
+    qlinear::OPS,
     quantize_linear::OPS,
     random::OPS,
     range::OPS,

@@ -30,6 +30,7 @@ pub mod isa;
 pub mod loss;
 pub mod movement;
 pub mod norm;
+pub mod peak;
 pub mod pool;
 pub mod quant;
 pub mod random;

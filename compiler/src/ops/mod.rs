@@ -45,6 +45,7 @@ mod linear_attention;
 mod loss;
 mod lp_norm;
 pub(crate) mod matmul;
+mod ml;
 mod number;
 mod one_hot;
 mod optimizer;
@@ -123,6 +124,7 @@ static FAMILIES: &[&[OpDef]] = &[
     loss::OPS,
     lp_norm::OPS,
     matmul::OPS,
+    ml::OPS,
     one_hot::OPS,
     optimizer::OPS,
     pad::OPS,

@@ -54,6 +54,7 @@ mod pow;
 mod qlinear;
 pub(crate) mod quant;
 mod quantize_linear;
+mod random;
 mod range;
 mod recurrent;
 mod reduce;
@@ -103,8 +104,6 @@ static FAMILIES: &[&[OpDef]] = &[
     conv::OPS,
     conv_transpose::OPS,
     depth_space::OPS,
-    dropout::OPS,
-    dynamic_quantize::OPS,
     det::OPS,
     einsum::OPS,
     pool::OPS,
@@ -119,8 +118,6 @@ static FAMILIES: &[&[OpDef]] = &[
     int_matmul::OPS,
     layer_norm::OPS,
     layout::OPS,
-    matmul::OPS,
-    one_hot::OPS,
     linear_attention::OPS,
     loss::OPS,
     lp_norm::OPS,
@@ -136,6 +133,10 @@ static FAMILIES: &[&[OpDef]] = &[
     shape::OPS,
     slice::OPS,
     split::OPS,
+    qlinear::OPS,
+    quantize_linear::OPS,
+    random::OPS,
+    range::OPS,
     recurrent::OPS,
     reduce::OPS,
     roi::OPS,

@@ -21,7 +21,6 @@ mod concat;
 mod constant;
 mod contrib_attention;
 mod contrib_gelu;
-pub(crate) mod conv;
 mod conv_transpose;
 mod depth_space;
 mod det;
@@ -37,22 +36,21 @@ mod group_norm;
 mod half;
 mod identity;
 mod index;
-mod int_conv;
+pub(crate) mod int_conv;
 mod int_matmul;
 mod layer_norm;
-pub(crate) mod layout;
 mod linear_attention;
 mod loss;
 mod lp_norm;
-pub(crate) mod matmul;
 mod number;
 mod one_hot;
 mod optimizer;
 mod pad;
-pub(crate) mod pool;
 mod pow;
-mod quant;
+mod qlinear;
+pub(crate) mod quant;
 mod quantize_linear;
+mod random;
 mod range;
 mod recurrent;
 mod reduce;
@@ -71,11 +69,15 @@ mod softmax;
 mod split;
 mod strided;
 mod top_k;
-pub(crate) mod transpose;
 mod triangle;
 mod unary;
 mod unpool;
 mod variadic;
+pub(crate) mod conv;
+pub(crate) mod layout;
+pub(crate) mod matmul;
+pub(crate) mod pool;
+pub(crate) mod transpose;
 pub(crate) mod window;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
@@ -102,17 +104,9 @@ static FAMILIES: &[&[OpDef]] = &[
     conv::OPS,
     conv_transpose::OPS,
     depth_space::OPS,
-    dropout::OPS,
-    dynamic_quantize::OPS,
     det::OPS,
-    dropout::OPS,
-    dynamic_quantize::OPS,
     einsum::OPS,
     pool::OPS,
-    constant::OPS,
-    contrib_gelu::OPS,
-    dropout::OPS,
-    dynamic_quantize::OPS,
     expand::OPS,
     found::OPS,
     gather::OPS,
@@ -124,44 +118,31 @@ static FAMILIES: &[&[OpDef]] = &[
     int_matmul::OPS,
     layer_norm::OPS,
     layout::OPS,
-    matmul::OPS,
-    one_hot::OPS,
     linear_attention::OPS,
     loss::OPS,
     lp_norm::OPS,
-    matmul::OPS,
-    one_hot::OPS,
     optimizer::OPS,
     pad::OPS,
-    pool::OPS,
     pow::OPS,
+    qlinear::OPS,
     quantize_linear::OPS,
+    random::OPS,
     range::OPS,
-    range::OPS,
-    pow::OPS,
-    quantize_linear::OPS,
+    qlinear::OPS,
     reshape::OPS,
     select::OPS,
     resize::OPS,
     shape::OPS,
     slice::OPS,
     split::OPS,
-    group_norm::OPS,
-    layer_norm::OPS,
     recurrent::OPS,
     reduce::OPS,
-    reshape::OPS,
-    resize::OPS,
     roi::OPS,
     rotary::OPS,
     scatter::OPS,
-    select::OPS,
     sequence_axis::OPS,
-    shape::OPS,
     signal::OPS,
-    slice::OPS,
     softmax::OPS,
-    split::OPS,
     top_k::OPS,
     transpose::OPS,
     triangle::OPS,

@@ -71,7 +71,7 @@ fn lower_unpool(cx: &mut LowerCx<'_>) -> Result<()> {
     let unpooled = unpooled(cx)?;
     let shape = cx.out_shape(0)?.to_vec();
     if cx.has(2) && cx.dims(2).is_none() {
-        check_ints(cx, 2, 0, &shape, false)?;
+        check_ints(cx, 2, 0, &shape)?;
     }
     let len: Dim = unpooled.iter().cloned().product();
     let y = cx.y(0)?;
@@ -154,7 +154,7 @@ fn lower_col2im(cx: &mut LowerCx<'_>) -> Result<()> {
     let dtype = cx.dtype(0)?;
     let y = cx.out_shape(0)?;
     if cx.dims(1).is_none() {
-        check_ints(cx, 1, 0, &y[2..], false)?;
+        check_ints(cx, 1, 0, &y[2..])?;
     }
     let b = blocks(cx, y[2..].to_vec(), cx.need_dims(2)?)?;
     let missing = 4usize

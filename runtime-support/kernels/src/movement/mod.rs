@@ -5,7 +5,9 @@ mod copy_nd;
 mod gather;
 mod gather_nd;
 mod index;
+mod pad_at;
 mod run_time_ints;
+mod slice_at;
 mod store_ints;
 
 pub use compress::*;
@@ -15,5 +17,7 @@ pub(crate) use gather_nd::tuple_position;
 pub use gather_nd::*;
 pub use index::IndexElem;
 pub(crate) use index::holds;
+pub use pad_at::*;
 pub use run_time_ints::*;
+pub use slice_at::*;
 pub use store_ints::*;

@@ -89,13 +89,17 @@ const STACK_BYTES: usize = 512 << 20;
 fn compile(model: &Path, options: &Options) -> std::result::Result<Artifact, CompileErrors> {
     let cache = Cache::new(folder::cache());
     let fault = |what: &str| Err(CompileError::new(Stage::Read, what).into());
-    std::thread::scope(|scope| {
+    // Tokens of the generated module are plain data in that thread: rustc's own exist in this one only, and are slower.
+    proc_macro2::fallback::force();
+    let artifact = std::thread::scope(|scope| {
         let work = || cache.module(model, options);
         match std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work) {
             Ok(thread) => thread.join().unwrap_or_else(|_| fault("the compiler panicked: this is a bug in kiln")),
             Err(e) => fault(&format!("cannot start a thread: {e}")),
         }
-    })
+    });
+    proc_macro2::fallback::unforce();
+    artifact
 }
 
 /// The errors as one, at the argument that they are about.

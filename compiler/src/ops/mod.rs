@@ -21,6 +21,7 @@ mod concat;
 mod constant;
 mod contrib_attention;
 mod contrib_gelu;
+pub(crate) mod conv;
 mod conv_transpose;
 mod depth_space;
 mod det;
@@ -39,13 +40,16 @@ mod index;
 pub(crate) mod int_conv;
 mod int_matmul;
 mod layer_norm;
+pub(crate) mod layout;
 mod linear_attention;
 mod loss;
 mod lp_norm;
+pub(crate) mod matmul;
 mod number;
 mod one_hot;
 mod optimizer;
 mod pad;
+pub(crate) mod pool;
 mod pow;
 mod qlinear;
 pub(crate) mod quant;
@@ -69,15 +73,11 @@ mod softmax;
 mod split;
 mod strided;
 mod top_k;
+pub(crate) mod transpose;
 mod triangle;
 mod unary;
 mod unpool;
 mod variadic;
-pub(crate) mod conv;
-pub(crate) mod layout;
-pub(crate) mod matmul;
-pub(crate) mod pool;
-pub(crate) mod transpose;
 pub(crate) mod window;
 
 pub use def::{InferCx, LayoutRule, OpDef, flops_per_element, tensor};
@@ -105,8 +105,9 @@ static FAMILIES: &[&[OpDef]] = &[
     conv_transpose::OPS,
     depth_space::OPS,
     det::OPS,
+    dropout::OPS,
+    dynamic_quantize::OPS,
     einsum::OPS,
-    pool::OPS,
     expand::OPS,
     found::OPS,
     gather::OPS,
@@ -121,28 +122,30 @@ static FAMILIES: &[&[OpDef]] = &[
     linear_attention::OPS,
     loss::OPS,
     lp_norm::OPS,
+    matmul::OPS,
+    one_hot::OPS,
     optimizer::OPS,
     pad::OPS,
+    pool::OPS,
     pow::OPS,
     qlinear::OPS,
     quantize_linear::OPS,
     random::OPS,
     range::OPS,
-    qlinear::OPS,
-    reshape::OPS,
-    select::OPS,
-    resize::OPS,
-    shape::OPS,
-    slice::OPS,
-    split::OPS,
     recurrent::OPS,
     reduce::OPS,
+    reshape::OPS,
+    resize::OPS,
     roi::OPS,
     rotary::OPS,
     scatter::OPS,
+    select::OPS,
     sequence_axis::OPS,
+    shape::OPS,
     signal::OPS,
+    slice::OPS,
     softmax::OPS,
+    split::OPS,
     top_k::OPS,
     transpose::OPS,
     triangle::OPS,

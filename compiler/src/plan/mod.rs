@@ -10,6 +10,7 @@
 //! input gives the same plan on every machine.
 
 pub mod branch;
+pub mod budget;
 pub mod check;
 pub mod cost;
 pub mod dag;
@@ -22,6 +23,7 @@ pub mod schedule;
 pub mod target;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod tiles;
 
 /// More streams than this on one device are refused.
 pub const MAX_STREAMS: usize = 64;

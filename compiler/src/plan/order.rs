@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn conflicts_equal_their_definition_and_can_be_solved() {
         let mut r = Random(53);
-        for at in 0..300 {
+        for at in 0..150 {
             let target = random_target(&mut r, 1 + at % 3);
             let n = 1 + r.below(25) as usize;
             let kit = random_graph(&mut r, target, n);
@@ -248,6 +248,9 @@ mod tests {
                 }
                 let edges = conflicts(&hb, &accesses);
                 assert_eq!(edges, by_definition(&hb, &accesses), "{at} {:?}", p.by);
+                if at % 10 > 0 {
+                    continue;
+                }
                 let bytes: Vec<u64> = (0..accesses.len()).map(|_| 1 + r.below(50)).collect();
                 let peak = peak(&hb, &accesses, &bytes);
                 let ones = vec![1; bytes.len()];

@@ -9,6 +9,7 @@ mod cuts;
 mod exhaustive;
 pub mod fallback;
 mod groups;
+pub mod optimal;
 pub mod parallax;
 pub mod priority;
 pub mod regions;

@@ -187,6 +187,14 @@ pub fn planned(list: &TaskList, target: &Target, by: Scheduler) -> Option<Planne
     Some(Planned { by, schedule, timeline })
 }
 
+/// A schedule of layers of chains with a barrier between any two layers.
+pub fn planned_layers(list: &TaskList, target: &Target, layers: Vec<Vec<Vec<TaskId>>>) -> Option<Planned> {
+    let order = levels::pack(list, lanes(target), layers.into_iter());
+    let schedule = waits::steps(list, target, &order)?;
+    let timeline = simulate(list, &schedule)?;
+    Some(Planned { by: Scheduler::Levels, schedule, timeline })
+}
+
 /// The schedule that ends first; of equals the one with fewest waits, then the first of [`all`].
 pub fn best(list: &TaskList, target: &Target, shards: bool) -> Planned {
     let all = all(list, target, shards);

@@ -76,7 +76,9 @@ fn is_test(path: &str) -> bool {
 
 #[test]
 fn every_file_says_what_it_is() {
-    let bare = rust_files().into_iter().filter(|(_, text)| !text.starts_with("//!"));
+    // What the macro is misused in are a line each, named by their file.
+    let snippet = |path: &str| path.starts_with("tests/misuse/");
+    let bare = rust_files().into_iter().filter(|(path, text)| !text.starts_with("//!") && !snippet(path));
     assert_none(bare.map(|(path, _)| format!("{path}: does not start with //!")).collect());
 }
 

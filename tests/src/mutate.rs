@@ -95,6 +95,18 @@ impl Mutation {
         }
     }
 
+    /// The call that it changes, as text.
+    pub fn place(&self, program: &Program) -> String {
+        let steps: &[usize] = match self {
+            Mutation::Shift { step, .. } | Mutation::Grow { step, .. } | Mutation::Region { step, .. } => &[*step],
+            Mutation::Exchange { step, .. } | Mutation::Drop { step } => &[*step],
+            Mutation::Swap { a, b } => &[*a, *b],
+            Mutation::Replace { step, by } => &[*step, *by],
+            Mutation::Shrink { .. } | Mutation::Output { .. } => &[],
+        };
+        steps.iter().filter_map(|&s| program.steps.get(s)).map(|s| format!("\n    {:?}", s.call)).collect()
+    }
+
     /// A random change of a kind; `None` where the program offers no place for it.
     pub fn random(kind: usize, program: &Program, prng: &mut Prng) -> Option<Self> {
         let n = program.steps.len();

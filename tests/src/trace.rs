@@ -76,15 +76,16 @@ pub fn trace(program: &Program, order: &[usize], buffers: &[Vec<u32>], weights: 
             let own = buffers[original][i];
             let mut hash = 0xcbf2_9ce4_8422_2325;
             for at in 0..bytes(o) {
-                let Some(mut tag) = memory.tag(o.operand.mem, o.operand.off + at) else {
+                let Some(tag) = memory.tag(o.operand.mem, o.operand.off + at) else {
                     out.outside = true;
                     break;
                 };
-                // What an update finds before the buffer's first call has been there does not matter.
-                if o.role == Role::Update && tag.1 != own {
-                    tag = NOBODY;
+                // What an update finds where its buffer has not been written yet does not matter.
+                if o.role != Role::Update {
+                    hash = mix(hash, tag.0);
+                } else if tag.1 == own {
+                    hash = mix(mix(hash, at), tag.0);
                 }
-                hash = mix(hash, tag.0);
             }
             out.reads.entry((original, i)).or_default().push(hash);
         }

@@ -39,7 +39,7 @@ fn attack(
         count.0 += 1;
         count.1 += usize::from(wrong);
         if wrong && verify::verify(&changed, &stages.expectation).is_ok() {
-            missed.push(format!("{name}: {mutation:?}"));
+            missed.push(format!("{name}: {mutation:?}{}", mutation.place(&stages.program)));
         }
     }
 }

@@ -10,6 +10,7 @@ mod pad;
 mod patterns;
 mod permute;
 mod qdq;
+mod recode;
 mod rewrite;
 
 pub use infer::infer;
@@ -22,6 +23,7 @@ use crate::ir::Graph;
 pub fn simplify(graph: &mut Graph) -> Result<(), CompileErrors> {
     qdq::fuse_qdq(graph);
     dead::remove_dead(graph);
+    recode::to_unsigned(graph);
     infer::fold(graph)?;
     dead::remove_dead(graph);
     dead::merge_equal(graph);

@@ -479,15 +479,20 @@ mod tests {
     use kiln_kernels::{Dtype, isa::Isa};
 
     /// A graph under construction: codes in, codes out.
-    struct Build(Graph);
+    struct Build(Graph, Dtype);
 
     impl Build {
-        fn new() -> Self {
-            Self(Graph::default())
+        fn new(dtype: Dtype) -> Self {
+            Self(Graph::default(), dtype)
+        }
+
+        /// A zero point of the activations' type.
+        fn zero(&self, unsigned: i64) -> Option<(Dtype, i64)> {
+            Some((self.1, if self.1 == Dtype::I8 { unsigned - 128 } else { unsigned }))
         }
 
         fn input(&mut self, dims: &[usize]) -> ValueId {
-            let ty: Type = TensorType::fixed(Dtype::U8, dims).into();
+            let ty: Type = TensorType::fixed(self.1, dims).into();
             let v =
                 self.0.add_value(Value { name: format!("x{}", self.0.inputs.len()), ty: Some(ty), ..Value::default() });
             self.0.inputs.push(v);
@@ -523,13 +528,17 @@ mod tests {
         }
 
         fn dq(&mut self, x: ValueId, scale: f32, zero: i64) -> ValueId {
-            let [s, z] = self.numbers(&[scale], Some((Dtype::U8, zero)));
+            let [s, z] = self.numbers(&[scale], self.zero(zero));
             self.node("DequantizeLinear", vec![x, s, z], &[])
         }
 
+        fn quantized(&mut self, x: ValueId, scale: f32, zero: i64) -> ValueId {
+            let [s, z] = self.numbers(&[scale], self.zero(zero));
+            self.node("QuantizeLinear", vec![x, s, z], &[])
+        }
+
         fn q(&mut self, x: ValueId, scale: f32, zero: i64) {
-            let [s, z] = self.numbers(&[scale], Some((Dtype::U8, zero)));
-            let y = self.node("QuantizeLinear", vec![x, s, z], &[]);
+            let y = self.quantized(x, scale, zero);
             self.0.outputs.push(("y".into(), y));
         }
 
@@ -551,6 +560,7 @@ mod tests {
             let plain = fused.clone();
             fuse_qdq(&mut fused);
             crate::passes::dead::remove_dead(&mut fused);
+            crate::passes::recode::to_unsigned(&mut fused);
             let run = |g: &Graph| {
                 let lowered = lower::lower(g, 1).map_err(|e| e.0[0].to_string()).unwrap();
                 let inputs: Vec<Vec<u8>> = g
@@ -582,10 +592,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn convolution_with_bias_and_clamp() {
+    fn convolution_with_bias_and_clamp(t: Dtype) {
         for act in [None, Some("Relu"), Some("Clip")] {
-            let mut g = Build::new();
+            let mut g = Build::new(t);
             let x = g.input(&[1, 4, 5, 5]);
             let x = g.dq(x, 0.02, 120);
             let scales = [0.01f32, 0.02, 0.015];
@@ -608,8 +617,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn products() {
+    fn products(t: Dtype) {
         for (op, biased, quantised, want) in [
             ("MatMul", false, true, "QLinearMatMul"),
             ("MatMul", true, true, "QLinearMatMul"),
@@ -617,7 +625,7 @@ mod tests {
             ("Gemm", true, true, "QGemm"),
             ("Gemm", true, false, "QGemm"),
         ] {
-            let mut g = Build::new();
+            let mut g = Build::new(t);
             let x = g.input(&[3, 10]);
             let x = g.dq(x, 0.02, 7);
             let w = g.weights(Dtype::I8, &[10, 6], &[0.01, 0.02, 0.03, 0.01, 0.02, 0.04], 1);
@@ -643,10 +651,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn two_operands_means_and_joins() {
+    fn two_operands_means_and_joins(t: Dtype) {
         for (op, want) in [("Add", "QLinearAdd"), ("Mul", "QLinearMul"), ("Concat", "QLinearConcat")] {
-            let mut g = Build::new();
+            let mut g = Build::new(t);
             let (a, b) = (g.input(&[2, 3, 4]), g.input(&[2, 3, 4]));
             let (a, b) = (g.dq(a, 0.02, 10), g.dq(b, 0.03, 100));
             let attrs: &[(&str, Attr)] = if op == "Concat" { &[("axis", Attr::Int(1))] } else { &[] };
@@ -656,7 +663,7 @@ mod tests {
             assert_eq!(ops, [want]);
             assert!(worst <= 1);
         }
-        let mut g = Build::new();
+        let mut g = Build::new(t);
         let x = g.input(&[2, 3, 4, 4]);
         let x = g.dq(x, 0.02, 10);
         let y = g.node("GlobalAveragePool", vec![x], &[]);
@@ -665,10 +672,9 @@ mod tests {
         assert_eq!((ops, worst <= 1), (vec!["QLinearGlobalAveragePool".to_owned()], true));
     }
 
-    #[test]
-    fn tables_and_movements() {
+    fn tables_and_movements(t: Dtype) {
         for op in ["Sigmoid", "HardSwish", "Tanh", "Relu"] {
-            let mut g = Build::new();
+            let mut g = Build::new(t);
             let x = g.input(&[300]);
             let x = g.dq(x, 0.05, 128);
             let y = g.node(op, vec![x], &[]);
@@ -679,7 +685,7 @@ mod tests {
         }
         for (scale, want) in [(0.05, vec!["Transpose"]), (0.1, vec!["DequantizeLinear", "Transpose", "QuantizeLinear"])]
         {
-            let mut g = Build::new();
+            let mut g = Build::new(t);
             let x = g.input(&[2, 3]);
             let x = g.dq(x, 0.05, 128);
             let y = g.node("Transpose", vec![x], &[]);
@@ -688,14 +694,55 @@ mod tests {
         }
     }
 
-    #[test]
-    fn other_readers_keep_floats() {
-        let mut g = Build::new();
+    fn other_readers_keep_floats(t: Dtype) {
+        let mut g = Build::new(t);
         let x = g.input(&[2, 3]);
         let x = g.dq(x, 0.05, 128);
         let y = g.node("Add", vec![x, x], &[]);
         g.q(y, 0.1, 128);
         g.0.outputs.push(("f".into(), y));
         assert_eq!(g.compare().0, ["DequantizeLinear", "Add", "QuantizeLinear"]);
+    }
+
+    /// Values between the operators become unsigned.
+    fn a_chain(t: Dtype) {
+        let mut g = Build::new(t);
+        let x = g.input(&[1, 3, 6, 6]);
+        let x = g.dq(x, 0.02, 120);
+        let w = g.weights(Dtype::I8, &[3, 3, 1, 1], &[0.01], 0);
+        let y = g.node("Conv", vec![x, w], &[]);
+        let y = g.node("Relu", vec![y], &[]);
+        let y = g.quantized(y, 0.01, 30);
+        let y = g.dq(y, 0.01, 30);
+        let z = g.node(
+            "MaxPool",
+            vec![y],
+            &[("kernel_shape", Attr::Ints(vec![2, 2])), ("strides", Attr::Ints(vec![2, 2]))],
+        );
+        let z = g.quantized(z, 0.01, 30);
+        let z = g.dq(z, 0.01, 30);
+        let u = g.node("Sigmoid", vec![z], &[]);
+        let u = g.quantized(u, 1.0 / 256.0, 0);
+        let u = g.dq(u, 1.0 / 256.0, 0);
+        let v = g.node("Mul", vec![u, z], &[]);
+        let v = g.quantized(v, 0.02, 10);
+        let v = g.dq(v, 0.02, 10);
+        let m = g.node("GlobalAveragePool", vec![v], &[]);
+        g.q(m, 0.02, 20);
+        let (ops, worst) = g.compare();
+        assert_eq!(ops, ["QLinearConv", "MaxPool", "CodeTable", "QLinearMul", "QLinearGlobalAveragePool"]);
+        assert!(worst <= 2, "{worst}");
+    }
+
+    #[test]
+    fn unsigned_and_signed() {
+        for t in [Dtype::U8, Dtype::I8] {
+            convolution_with_bias_and_clamp(t);
+            products(t);
+            two_operands_means_and_joins(t);
+            tables_and_movements(t);
+            other_readers_keep_floats(t);
+            a_chain(t);
+        }
     }
 }

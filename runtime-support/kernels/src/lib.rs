@@ -31,6 +31,7 @@ pub mod loss;
 pub mod ml;
 pub mod movement;
 pub mod norm;
+pub mod peak;
 pub mod pool;
 pub mod quant;
 pub mod random;

@@ -16,7 +16,7 @@ pub use gather::*;
 pub(crate) use gather_nd::tuple_position;
 pub use gather_nd::*;
 pub use index::IndexElem;
-pub(crate) use index::holds;
+pub(crate) use index::{holds, product};
 pub use pad_at::*;
 pub use run_time_ints::*;
 pub use slice_at::*;

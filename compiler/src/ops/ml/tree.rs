@@ -210,8 +210,8 @@ fn classes(cx: &NodeView<'_>) -> Result<Classes> {
 
 pub(super) fn infer_classifier(cx: &mut InferCx<'_>) -> Result<()> {
     let c = classes(cx)?;
-    let single = c.binary && post_transform(cx)? == PostTransform::Probit;
-    set_classes(cx, if single { 1 } else { c.labels.len() })
+    post_transform(cx)?;
+    set_classes(cx, c.labels.len())
 }
 
 pub(super) fn lower_classifier(cx: &mut LowerCx<'_>) -> Result<()> {
@@ -230,13 +230,12 @@ pub(super) fn lower_classifier(cx: &mut LowerCx<'_>) -> Result<()> {
         let d = ScoreLabels { x: y.clone(), labels, y: out, rows: rows.clone(), n: Dim::from(n), threshold };
         cx.call(&[Dtype::F64, Dtype::I64], d)?;
     }
-    let second = match (c.binary, post, positive) {
-        (false, ..) | (_, PostTransform::Probit, _) => SecondScore::None,
-        (_, _, true) => SecondScore::Complement,
+    let second = match (c.binary, post) {
+        (false, _) => SecondScore::None,
+        (true, PostTransform::Probit) => SecondScore::Complement,
+        (true, PostTransform::None) if positive => SecondScore::Complement,
         _ => SecondScore::Negative,
     };
-    // The complement of a score is taken as it is: only negative ones go through the transform.
-    let post = if second == SecondScore::Complement { PostTransform::None } else { post };
     give_scores(cx, 1, y, (rows, n), post, second)
 }
 

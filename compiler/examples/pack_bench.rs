@@ -1,7 +1,7 @@
 //! Solves every packing instance (`*.csv`) below a folder and prints height, bound and time.
 //!
 //! `cargo run --release -p kiln-compiler --example pack_bench -- DIR`. A file `NAME.CAPACITY.csv` is solved for that capacity and
-//! then for the least height; one without a capacity only for the least height.
+//! then for the least height; one without a capacity only for the least height. Times are wall-clock.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let capacity = name.split('.').rev().nth(1).and_then(|part| part.parse::<u64>().ok());
         if let Some(capacity) = capacity {
             let started = Instant::now();
-            match solve_capacity(&problem, capacity, &Options::default()) {
+            match solve_capacity(&problem, capacity, &Options::thorough()) {
                 Ok(solution) => report(&format!("capacity {capacity}"), &buffers, &solution, started),
                 Err(unfit) => println!("  capacity {capacity}: {unfit} ({:.3?})", started.elapsed()),
             }

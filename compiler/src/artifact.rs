@@ -8,6 +8,7 @@
 
 use crate::emit::{self, Emitted};
 use crate::error::{CompileError, CompileErrors, Stage};
+use crate::facts::Facts;
 use crate::import;
 use crate::onnx::{self, Decoded};
 use crate::{Options, compile, sha256};
@@ -27,67 +28,10 @@ pub struct Artifact {
     pub source: PathBuf,
     /// Its weights.
     pub weights: PathBuf,
-    /// What the planner achieved.
+    /// Its figures.
     pub facts: Facts,
     /// The files it was made from: the model first, then its external data.
     pub tracked: Vec<PathBuf>,
-}
-
-/// Figures of a compiled module.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// Size of the arena.
-    pub arena_bytes: u64,
-    /// No plan for this schedule is smaller.
-    pub lower_bound_bytes: u64,
-    /// Size without any sharing.
-    pub naive_bytes: u64,
-    /// Size of the weights.
-    pub weight_bytes: u64,
-    /// Kernel calls.
-    pub n_steps: u64,
-    /// Floating-point operations of one run.
-    pub flops: u64,
-}
-
-impl Facts {
-    fn fields(&mut self) -> [(&'static str, &mut u64); 6] {
-        [
-            ("arena_bytes", &mut self.arena_bytes),
-            ("lower_bound_bytes", &mut self.lower_bound_bytes),
-            ("naive_bytes", &mut self.naive_bytes),
-            ("weight_bytes", &mut self.weight_bytes),
-            ("n_steps", &mut self.n_steps),
-            ("flops", &mut self.flops),
-        ]
-    }
-
-    fn text(mut self) -> String {
-        self.fields().iter().fold(String::new(), |mut text, (name, value)| {
-            let _ = writeln!(text, "{name} {value}");
-            text
-        })
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut facts = Self::default();
-        for (line, (name, value)) in text.lines().zip(facts.fields()) {
-            *value = line.strip_prefix(name)?.trim().parse().ok()?;
-        }
-        Some(facts)
-    }
-
-    /// The figures of a program.
-    pub fn of(program: &crate::program::Program) -> Self {
-        Self {
-            arena_bytes: program.arena.bytes,
-            lower_bound_bytes: program.arena.lower_bound_bytes,
-            naive_bytes: program.arena.naive_bytes,
-            weight_bytes: program.weight_bytes,
-            n_steps: program.steps.len() as u64,
-            flops: u64::try_from(program.flops).unwrap_or(0),
-        }
-    }
 }
 
 /// A model that has been read.
@@ -106,6 +50,15 @@ impl ModelFile {
         let started = SystemTime::now();
         let decoded = onnx::read(&path)?;
         Ok(Self { path, started, decoded })
+    }
+
+    /// The same model under a name of its own, with no file to compare with: for one that was changed after it was read.
+    #[must_use]
+    pub fn changed(&self, what: &str) -> Self {
+        let mut source = self.decoded.source.to_vec();
+        source.extend_from_slice(what.as_bytes());
+        let decoded = Decoded { source: source.into(), ..self.decoded.clone() };
+        Self { path: PathBuf::from(format!("{}#{what}", self.path.display())), started: self.started, decoded }
     }
 }
 
@@ -159,8 +112,8 @@ impl Cache {
             Some(found) => found,
             None => {
                 let program = compile(decoded, options)?;
-                let emitted = emit::emit(&program, options.weights)?;
-                self.store(&key, &emitted, Facts::of(&program))?;
+                let emitted = emit::emit(&program, options.weights, options.per_step)?;
+                self.store(&key, &emitted, &Facts::of(&program))?;
                 self.open(&key, tracked).ok_or_else(|| written(&self.folder, "it is gone again"))?
             }
         };
@@ -198,7 +151,7 @@ impl Cache {
         whole.then(|| Artifact { key: key.to_owned(), source, weights, facts, tracked })
     }
 
-    fn store(&self, key: &str, emitted: &Emitted, facts: Facts) -> Result<(), CompileErrors> {
+    fn store(&self, key: &str, emitted: &Emitted, facts: &Facts) -> Result<(), CompileErrors> {
         let modules = self.folder.join("modules");
         let partial = modules.join(format!(".{key}.{}", unique()));
         let write = || -> std::io::Result<()> {
@@ -221,7 +174,7 @@ impl Cache {
 
 /// What a module depends on beside files.
 fn recipe(options: &Options) -> String {
-    let mut text = format!("{COMPILER}\n{}\n{}\n", options.name, options.text());
+    let mut text = format!("{COMPILER}\n{}\n{}\n{}\n", options.name, options.text(), options.per_step);
     for (i, t) in &options.import.input_constants {
         let _ = writeln!(text, "input {i} = {} {:?} {}", t.dtype(), t.dims(), sha256(t.data()));
     }

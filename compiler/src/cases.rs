@@ -73,6 +73,10 @@ fn error(message: impl Into<String>) -> CompileErrors {
     CompileError::new(Stage::Read, message).into()
 }
 
+fn unsupported(message: impl Into<String>) -> CompileErrors {
+    CompileError::new(Stage::Import, message).into()
+}
+
 impl Case {
     /// Reads the model.
     pub fn decode(&self) -> Result<Decoded, CompileErrors> {
@@ -103,12 +107,13 @@ fn read_all<'a>(
     let mut out = Vec::new();
     for (i, ty) in types.enumerate() {
         if !matches!(ty, None | Some(Type::Tensor(..))) {
-            return Err(error(format!("{what} {i}: only tensors are supported yet")));
+            return Err(unsupported(format!("{what} {i}: only tensors are supported yet")));
         }
         let path = folder.join(format!("{what}_{i}.pb"));
         let bytes = std::fs::read(&path).map_err(|e| error(format!("cannot read {}: {e}", path.display())))?;
         let (_, t) = onnx::read_tensor(bytes)?;
-        let data = t.bytes().cloned().ok_or_else(|| error(format!("{what} {i}: strings are not supported yet")))?;
+        let data =
+            t.bytes().cloned().ok_or_else(|| unsupported(format!("{what} {i}: strings are not supported yet")))?;
         out.push(Tensor::new(t.dtype, t.dims.clone(), data).ok_or_else(|| error("data and dims do not agree"))?);
     }
     Ok(out)
@@ -174,6 +179,11 @@ fn compare_one(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Result<(), 
     }
     let i = worst.1;
     Err(format!("{wrong} of {} elements differ; worst at {i}: {}, expected {}", g.len(), g[i], w[i]))
+}
+
+/// The elements as numbers, of any type but a complex one's pairs.
+pub fn values(t: &Tensor) -> Option<Vec<f64>> {
+    to_f64s(t).or_else(|| t.to_ints().map(|v| v.into_iter().map(|i| i as f64).collect()))
 }
 
 /// The elements of a float tensor (real and imaginary parts of a complex one).

@@ -117,7 +117,7 @@ impl Config {
         }
         crate::import::check_dims(&decoded.model, &options.import).map_err(|e| fail(e.to_string()))?;
         let emitted = compile(&decoded, &options)
-            .and_then(|program| Ok(emit::emit(&program, options.weights)?))
+            .and_then(|program| Ok(emit::emit(&program, options.weights, false)?))
             .map_err(|e: CompileErrors| fail(e.to_string()))?;
         let write = |suffix: &str, bytes: &[u8]| {
             let file = out.join(format!("{stem}{suffix}"));

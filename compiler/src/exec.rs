@@ -20,45 +20,70 @@ fn slots<'c>(calls: impl Iterator<Item = &'c dyn Call>) -> Vec<AtomicI64> {
     (0..n).map(|_| AtomicI64::new(0)).collect()
 }
 
-/// A symbol's value, as far as kernels found it.
-fn value_of<'c>(cx: &'c Cx<'_>) -> impl Fn(&Symbol) -> i64 + 'c {
-    |symbol| match symbol.source {
-        SymbolSource::Data { slot } => i64::try_from(cx.dim(slot)).unwrap_or(i64::MAX),
-        SymbolSource::Input { .. } => 0,
+/// A symbol's value: an extent of a graph input, or one that a kernel found.
+fn value_of<'c>(cx: &'c Cx<'_>, inputs: &'c [Vec<usize>]) -> impl Fn(&Symbol) -> i64 + 'c {
+    |symbol| {
+        let extent = match symbol.source {
+            SymbolSource::Data { slot } => cx.dim(slot),
+            SymbolSource::Input { input_idx, axis } => {
+                inputs.get(input_idx).and_then(|dims| dims.get(axis)).copied().unwrap_or(0)
+            }
+        };
+        i64::try_from(extent).unwrap_or(i64::MAX)
     }
 }
 
 /// The extents that a type has in this run.
-fn actual_dims(ty: &TensorType, cx: &Cx<'_>) -> Result<Vec<usize>, CompileError> {
-    let extent = |d: &Dim| usize::try_from(d.eval(&value_of(cx))).map_err(|_| fail(format!("a negative extent {d}")));
+fn actual_dims(ty: &TensorType, value_of: &dyn Fn(&Symbol) -> i64) -> Result<Vec<usize>, CompileError> {
+    let extent = |d: &Dim| usize::try_from(d.eval(value_of)).map_err(|_| fail(format!("a negative extent {d}")));
     ty.shape.iter().map(extent).collect()
 }
 
 /// Runs a planned program here, in one arena as a generated module does. Extents must be constant or found by kernels.
 pub fn run_program(program: &Program, inputs: &[&[u8]], isa: Isa) -> Result<Vec<Tensor>, CompileError> {
+    let mut tensors = Vec::with_capacity(program.inputs.len());
+    for (i, port) in program.inputs.iter().enumerate() {
+        let dims =
+            port.ty.const_dims().ok_or_else(|| fail(format!("the extents of \"{}\" are not constant", port.name)))?;
+        let data = inputs.get(i).map(|d| d.to_vec().into());
+        let tensor = data.and_then(|d| Tensor::new(port.ty.dtype, dims, d));
+        tensors.push(tensor.ok_or_else(|| fail(format!("input \"{}\" has the wrong size", port.name)))?);
+    }
+    run_program_on(program, &tensors, isa)
+}
+
+/// As [`run_program`], with inputs that give free extents their sizes.
+pub fn run_program_on(program: &Program, inputs: &[Tensor], isa: Isa) -> Result<Vec<Tensor>, CompileError> {
     let to_usize = |b: u64| usize::try_from(b).map_err(|_| fail("too large for this machine"));
     let no_memory = || fail("out of memory");
     let mut arena = AlignedBytes::zeroed(to_usize(program.arena.bytes)?).ok_or_else(no_memory)?;
     let weights = AlignedBytes::copy_of(&program.weights_blob()).ok_or_else(no_memory)?;
+    let extents: Vec<Vec<usize>> = inputs.iter().map(|t| t.dims().to_vec()).collect();
     let mut given = Vec::with_capacity(program.inputs.len());
     for (i, port) in program.inputs.iter().enumerate() {
-        let data = inputs.get(i).filter(|d| port.ty.bytes().as_const() == i64::try_from(d.len()).ok());
-        let data = data.ok_or_else(|| fail(format!("input \"{}\" has the wrong size", port.name)))?;
-        given.push(AlignedBytes::copy_of(data).ok_or_else(no_memory)?);
+        let t = inputs.get(i).filter(|t| t.dtype() == port.ty.dtype);
+        let t = t.ok_or_else(|| fail(format!("input \"{}\" is not given as {}", port.name, port.ty.dtype)))?;
+        given.push(AlignedBytes::copy_of(t.data()).ok_or_else(no_memory)?);
     }
     let dims = slots(program.steps.iter().map(|s| s.call.as_ref()));
     let state = RunState::new();
     let mut regions = vec![Region::write(arena.as_mut_slice()), Region::read(weights.as_slice())];
     regions.extend(given.iter().map(|g| Region::read(g.as_slice())));
     let cx = Cx::new(&regions, isa, &state, &dims);
+    for (port, dims) in program.inputs.iter().zip(&extents) {
+        let within = |(d, &n): (&Dim, &usize)| d.upper().is_none_or(|u| usize::try_from(u).is_ok_and(|u| n <= u));
+        if actual_dims(&port.ty, &value_of(&cx, &extents))? != *dims || !port.ty.shape.iter().zip(dims).all(within) {
+            return Err(fail(format!("input \"{}\": {dims:?} is no {}", port.name, port.ty)));
+        }
+    }
     for (i, step) in program.steps.iter().enumerate() {
         cx.at(u32::try_from(i).unwrap_or(u32::MAX));
-        step.call.run(&cx, &value_of(&cx));
+        step.call.run(&cx, &value_of(&cx, &extents));
         if let Some((_, fault)) = state.fault() {
             return Err(fail(fault.message()).at_node(&step.node, ""));
         }
     }
-    let shapes: Vec<_> = program.outputs.iter().map(|p| actual_dims(&p.ty, &cx)).collect();
+    let shapes: Vec<_> = program.outputs.iter().map(|p| actual_dims(&p.ty, &value_of(&cx, &extents))).collect();
     let mut out = Vec::with_capacity(program.outputs.len());
     for (port, dims) in program.outputs.iter().zip(shapes) {
         let dims = dims?;
@@ -100,7 +125,7 @@ pub fn run_unplanned(
     let cx = Cx::new(&regions, isa, &state, &dims);
     for (i, step) in lowered.steps.iter().enumerate() {
         cx.at(u32::try_from(i).unwrap_or(u32::MAX));
-        step.call.run(&cx, &value_of(&cx));
+        step.call.run(&cx, &value_of(&cx, &[]));
         if let Some((_, fault)) = state.fault() {
             let error = fail(fault.message());
             return Err(match graph.nodes.get(step.node_idx) {
@@ -110,7 +135,7 @@ pub fn run_unplanned(
         }
     }
     let types = graph.outputs.iter().map(|(_, v)| graph.tensor_type(*v)).collect::<Result<Vec<_>, _>>()?;
-    let shapes: Vec<_> = types.iter().map(|ty| actual_dims(ty, &cx)).collect();
+    let shapes: Vec<_> = types.iter().map(|ty| actual_dims(ty, &value_of(&cx, &[]))).collect();
     let mut out = Vec::with_capacity(graph.outputs.len());
     for (((name, _), place), (ty, dims)) in graph.outputs.iter().zip(&lowered.outputs).zip(types.iter().zip(shapes)) {
         let dims = dims?;

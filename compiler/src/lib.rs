@@ -16,6 +16,7 @@ pub mod cut;
 pub mod emit;
 pub mod error;
 pub mod exec;
+pub mod facts;
 pub mod import;
 pub mod ir;
 pub mod lower;
@@ -52,11 +53,19 @@ pub struct Options {
     pub streams: usize,
     /// Where the weights come from.
     pub weights: WeightsFrom,
+    /// Whether the module also has a function for each step, for tools that time them.
+    pub per_step: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { name: "model".into(), import: ImportOptions::default(), streams: 1, weights: WeightsFrom::Embed }
+        Self {
+            name: "model".into(),
+            import: ImportOptions::default(),
+            streams: 1,
+            weights: WeightsFrom::Embed,
+            per_step: false,
+        }
     }
 }
 
@@ -116,12 +125,16 @@ pub fn graph(decoded: &Decoded, options: &Options) -> Result<Graph, CompileError
 
 /// The whole pipeline up to the verified program.
 pub fn compile(decoded: &Decoded, options: &Options) -> Result<Program, CompileErrors> {
-    let graph = graph(decoded, options)?;
-    let lowered = lower::lower(&graph, options.streams)?;
+    compile_graph(&graph(decoded, options)?, decoded, options)
+}
+
+/// From the typed graph to the verified program.
+pub fn compile_graph(graph: &Graph, decoded: &Decoded, options: &Options) -> Result<Program, CompileErrors> {
+    let lowered = lower::lower(graph, options.streams)?;
     let expected = verify::expectation(&lowered);
     let arena = memory::plan(&lowered)?;
     let meta = Meta { name: options.name.clone(), sha256: sha256(&decoded.source), options: options.text() };
-    let program = program::assemble(&graph, lowered, arena, meta)?;
+    let program = program::assemble(graph, lowered, arena, meta)?;
     verify::verify(&program, &expected)?;
     Ok(program)
 }

@@ -29,7 +29,7 @@ pub struct Port {
 }
 
 /// A call with its place in the model.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PlannedStep {
     /// The kernel call, operands baked.
     pub call: Box<dyn Call>,
@@ -37,6 +37,8 @@ pub struct PlannedStep {
     pub node: String,
     /// Operator and types of the node, for the comment beside the call.
     pub note: String,
+    /// Floating-point operations: the node's, shared evenly by its steps.
+    pub flops: u64,
 }
 
 /// One constant in the weights region.
@@ -49,7 +51,7 @@ pub struct Weight {
 }
 
 /// A compiled model.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Program {
     /// Module name.
     pub name: String,
@@ -119,11 +121,20 @@ pub fn assemble(graph: &Graph, lowered: Lowered, arena: ArenaPlan, meta: Meta) -
     }
     let mut flops = 0i64;
     let mut notes = Vec::with_capacity(graph.nodes.len());
+    let mut node_flops = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         let view = crate::ops::view::NodeView { graph, node };
         let op = crate::ops::find(node)?;
-        flops = flops.saturating_add((op.flops)(&view)?.upper().unwrap_or(0));
+        let of_node = (op.flops)(&view)?.upper().unwrap_or(0);
+        flops = flops.saturating_add(of_node);
+        node_flops.push(u64::try_from(of_node).unwrap_or(0));
         notes.push(note(graph, node));
+    }
+    let mut n_calls = vec![0u64; graph.nodes.len()];
+    for step in &lowered.steps {
+        if let Some(n) = n_calls.get_mut(step.node_idx) {
+            *n += 1;
+        }
     }
     let mut steps = Vec::with_capacity(lowered.steps.len());
     for step in lowered.steps {
@@ -143,11 +154,12 @@ pub fn assemble(graph: &Graph, lowered: Lowered, arena: ArenaPlan, meta: Meta) -
         if missing {
             return Err(CompileError::new(Stage::Plan, "a buffer in use has no place").into());
         }
-        let (node, note) = match graph.nodes.get(step.node_idx) {
-            Some(n) => (n.name.clone(), notes[step.node_idx].clone()),
-            None => ("outputs".to_owned(), "copy to an output".to_owned()),
+        let i = step.node_idx;
+        let (node, note, flops) = match graph.nodes.get(i) {
+            Some(n) => (n.name.clone(), notes[i].clone(), node_flops[i] / n_calls[i].max(1)),
+            None => ("outputs".to_owned(), "copy to an output".to_owned(), 0),
         };
-        steps.push(PlannedStep { call, node, note });
+        steps.push(PlannedStep { call, node, note, flops });
     }
     let Meta { name, sha256, options } = meta;
     Ok(Program { name, sha256, options, inputs, outputs, steps, weights, weight_bytes, arena, flops })

@@ -7,14 +7,16 @@
 //! A failure is a compiler bug and stops the compile.
 
 use crate::error::{CompileError, Stage};
-use crate::lower::{BufferKind, Lowered};
+use crate::lower::{BufferKind, Call, FieldText, Lowered};
 use crate::program::{ARENA, INPUTS, Program, WEIGHTS};
 use kiln_kernels::Role;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What a step touches in terms of buffers, taken before planning.
 pub struct Expectation {
     steps: Vec<Vec<(u32, u64)>>,
+    calls: Vec<u64>,
     outputs: Vec<(u32, u64)>,
     kinds: Vec<BufferKind>,
     bytes: Vec<u64>,
@@ -28,10 +30,28 @@ pub fn expectation(lowered: &Lowered) -> Expectation {
             .iter()
             .map(|s| s.call.operands().iter().map(|o| (o.operand.mem, o.operand.off)).collect())
             .collect(),
+        calls: lowered.steps.iter().map(|s| fingerprint(&*s.call)).collect(),
         outputs: lowered.outputs.iter().map(|p| (p.buffer, p.off)).collect(),
         kinds: lowered.buffers.iter().map(|b| b.kind.clone()).collect(),
         bytes: lowered.buffers.iter().map(|b| u64::try_from(b.bytes.upper().unwrap_or(0)).unwrap_or(0)).collect(),
     }
+}
+
+/// The kernel, its operands' lengths and all that is no operand: what planning must leave as it is.
+fn fingerprint(call: &dyn Call) -> u64 {
+    let mut hash = DefaultHasher::new();
+    call.entry().hash(&mut hash);
+    call.fields(&mut |name, field| {
+        name.hash(&mut hash);
+        match field {
+            FieldText::Operand(o) => o.bytes.hash(&mut hash),
+            FieldText::OptOperand(o) => o.map(|o| &o.bytes).hash(&mut hash),
+            FieldText::Num(n) => n.hash(&mut hash),
+            FieldText::Nums(ns) => ns.hash(&mut hash),
+            FieldText::Param(p) => p.hash(&mut hash),
+        }
+    });
+    hash.finish()
 }
 
 /// Which buffer's byte lies at each arena byte now: disjoint ranges `start -> (end, buffer, offset in the buffer)`.
@@ -88,6 +108,9 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
     }
     for (i, step) in program.steps.iter().enumerate() {
         let operands = step.call.operands();
+        if fingerprint(&*step.call) != expected.calls[i] || operands.len() != expected.steps[i].len() {
+            return fail(i, "another call stands here".into());
+        }
         for (o, &(buffer, off)) in operands.iter().zip(&expected.steps[i]) {
             let bytes = o.operand.bytes.upper().and_then(|b| u64::try_from(b).ok());
             let Some(bytes) = bytes else { return fail(i, format!("operand {} has no bound", o.name)) };
@@ -108,6 +131,12 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             };
             if !region_fits {
                 return fail(i, format!("operand {} is in the wrong region", o.name));
+            }
+            if off.saturating_add(bytes) > expected.bytes[buffer as usize] {
+                return fail(i, format!("operand {} is longer than its buffer", o.name));
+            }
+            if matches!(kind, BufferKind::Input(_)) && start != off {
+                return fail(i, format!("operand {} reads another part of the input", o.name));
             }
             if writes && o.operand.mem != ARENA {
                 return fail(i, format!("operand {} writes outside the arena", o.name));

@@ -29,10 +29,15 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The module's name: as given, or from the file's.
+    /// The module's name: as given, or the model's.
     pub(crate) fn module_name(&self) -> String {
-        let stem = || Path::new(&self.path.value).file_stem().map(|s| s.to_string_lossy().into_owned());
-        self.name.clone().unwrap_or_else(|| module_name(&stem().unwrap_or_default()))
+        self.name.clone().unwrap_or_else(|| self.model_name())
+    }
+
+    /// The model's name, from its file's. (What a module is called where it is included does not change its bytes.)
+    pub(crate) fn model_name(&self) -> String {
+        let stem = Path::new(&self.path.value).file_stem().map(|s| s.to_string_lossy().into_owned());
+        module_name(&stem.unwrap_or_default())
     }
 }
 

@@ -42,12 +42,16 @@ macro_rules! embed_weights {
     };
 }
 
-/// Includes a module that a build script compiled: `include_compiled!("net")` gives `mod net { … }`.
+/// Includes a module that a build script compiled: `include_compiled!("net")` gives `mod net { … }`, and
+/// `include_compiled!(pub mod detector = "net")` gives `pub mod detector { … }`.
 ///
 /// The build script is `kiln_compiler::Config::new().compile("models/net.onnx")`, which writes `$OUT_DIR/net.rs` and
 /// `$OUT_DIR/net.weights`.
 #[macro_export]
 macro_rules! include_compiled {
+    ($file:literal) => {
+        include!(concat!(env!("OUT_DIR"), "/", $file, ".mod.rs"));
+    };
     ($vis:vis mod $name:ident = $file:literal) => {
         #[doc = concat!("The model `", $file, "`, compiled by the build script.")]
         #[allow(dead_code, reason = "a model's user need not use all of it")]

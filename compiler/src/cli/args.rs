@@ -20,6 +20,30 @@ pub(super) enum Command {
     /// Builds and runs test cases in ONNX's own layout.
     #[command(after_help = "Example: kilnc test onnx/backend/test/data/node --jobs 2 --json report.json")]
     Test(TestArgs),
+    /// Says whether a model can be compiled, and all that is in the way
+    #[command(after_help = "Example: kilnc check model.onnx --dim batch=1")]
+    Check(CheckArgs),
+    /// Writes the module, its weights, and plans as text
+    #[command(after_help = "Example: kilnc compile model.onnx -o out --emit schedule,memory")]
+    Compile(CompileCommandArgs),
+    /// Shows what was planned: arena, bounds, the peak's tensors, steps
+    #[command(after_help = "Example: kilnc plan model.onnx --json")]
+    Plan(PlanArgs),
+    /// Compiles, builds and runs a model once
+    #[command(after_help = "Example: kilnc run model.onnx --input x=x.npy --output-dir out")]
+    Run(RunArgs),
+    /// Measures latency in a process of its own, against this machine's peak
+    #[command(after_help = "Example: kilnc bench model.onnx --iters 100 --per-op")]
+    Bench(BenchArgs),
+    /// Compares with tract on random inputs
+    #[command(after_help = "Example: kilnc verify model.onnx --cases 3 --per-node")]
+    Verify(VerifyArgs),
+    /// Shows or measures what can be compiled for
+    #[command(after_help = "Example: kilnc target show host", subcommand)]
+    Target(TargetCommand),
+    /// Packs buffers of a CSV file (id,lower,upper,size) into memory
+    #[command(after_help = "Example: kilnc pack buffers.csv --capacity 1048576")]
+    Pack(PackArgs),
 }
 
 /// What shapes a compile.
@@ -133,6 +157,152 @@ fn parse_dim(text: &str) -> Option<(String, DimBound)> {
         Some((a, b)) => DimBound::Range(a.trim().parse().ok()?, b.trim_start_matches('=').trim().parse().ok()?),
     };
     Some((name.to_owned(), bound))
+}
+
+#[derive(Args, Debug)]
+pub(super) struct CheckArgs {
+    /// The model
+    pub(super) model: PathBuf,
+    /// Prints JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) compile: CompileArgs,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    Graph,
+    Placement,
+    Schedule,
+    Memory,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct CompileCommandArgs {
+    /// The model
+    pub(super) model: PathBuf,
+    /// Folder for NAME.rs and NAME.weights
+    #[arg(short, long, value_name = "DIR")]
+    pub(super) output: PathBuf,
+    /// Also writes plans as text
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PLAN")]
+    pub(super) emit: Vec<Plan>,
+    #[command(flatten)]
+    pub(super) compile: CompileArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct PlanArgs {
+    /// The model
+    pub(super) model: PathBuf,
+    /// Prints JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) compile: CompileArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct RunArgs {
+    /// The model
+    pub(super) model: PathBuf,
+    /// An input from a file: .npy, or ONNX's .pb (the others are random)
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(super) input: Vec<String>,
+    /// Where random inputs start
+    #[arg(long, default_value_t = 0)]
+    pub(super) seed: u64,
+    /// Writes each output there as .npy
+    #[arg(long, value_name = "DIR")]
+    pub(super) output_dir: Option<PathBuf>,
+    /// Seconds that the run may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(super) timeout: u64,
+    /// Prints JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) compile: CompileArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct BenchArgs {
+    /// The model
+    pub(super) model: PathBuf,
+    /// Timed runs, after a warm-up
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(super) iters: usize,
+    /// Also times each node
+    #[arg(long)]
+    pub(super) per_op: bool,
+    /// An input from a file: .npy, or ONNX's .pb (the others are random)
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(super) input: Vec<String>,
+    /// Where random inputs start
+    #[arg(long, default_value_t = 0)]
+    pub(super) seed: u64,
+    /// Seconds that the measurement may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(super) timeout: u64,
+    /// Prints JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) compile: CompileArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct VerifyArgs {
+    /// The model
+    pub(super) model: PathBuf,
+    /// Random inputs to try
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) cases: usize,
+    /// Compares every value of the graph
+    #[arg(long)]
+    pub(super) per_node: bool,
+    /// Relative tolerance
+    #[arg(long, default_value_t = 1e-3)]
+    pub(super) rtol: f64,
+    /// Absolute tolerance
+    #[arg(long, default_value_t = 1e-4)]
+    pub(super) atol: f64,
+    /// Where random inputs start
+    #[arg(long, default_value_t = 0)]
+    pub(super) seed: u64,
+    /// Seconds that one case may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(super) timeout: u64,
+    #[command(flatten)]
+    pub(super) compile: CompileArgs,
+}
+
+#[derive(Subcommand, Debug)]
+pub(super) enum TargetCommand {
+    /// Prints a target
+    Show {
+        /// host, host+gpu, soc-npu or a target file
+        target: String,
+    },
+    /// Measures this machine's rates and writes them as a target file
+    Measure {
+        /// Also measures the GPU
+        #[arg(long)]
+        gpu: bool,
+        /// The file
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(super) struct PackArgs {
+    /// The buffers
+    pub(super) file: PathBuf,
+    /// Bytes they must fit into
+    #[arg(long, value_name = "N")]
+    pub(super) capacity: u64,
 }
 
 #[derive(Args, Debug)]

@@ -1,8 +1,8 @@
 //! The files that a running module's inputs and outputs go through (format: `build/runner.rs`).
 
 use crate::artifact::unique;
+use crate::facts::dtype_named;
 use crate::ir::Tensor;
-use kiln_kernels::Dtype;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,7 @@ fn parse_outputs(mut rest: &[u8]) -> Option<Vec<Tensor>> {
     let mut out = Vec::new();
     for _ in 0..n {
         let name_len = number(take(8)?)?;
-        let dtype = dtype_named(take(name_len)?)?;
+        let dtype = dtype_named(std::str::from_utf8(take(name_len)?).ok()?)?;
         let rank = number(take(8)?)?;
         let mut dims = Vec::new();
         for _ in 0..rank {
@@ -74,8 +74,4 @@ fn parse_outputs(mut rest: &[u8]) -> Option<Vec<Tensor>> {
         out.push(Tensor::new(dtype, dims, take(len)?.to_vec().into())?);
     }
     Some(out)
-}
-
-fn dtype_named(name: &[u8]) -> Option<Dtype> {
-    (0..64).filter_map(Dtype::from_onnx).find(|d| d.to_string().as_bytes() == name)
 }

@@ -4,10 +4,21 @@
 //! unreadable input. Nothing panics: whatever does, in the compiler, is reported as a bug of ours.
 
 mod args;
+mod bench;
 mod build;
+mod check;
+mod compile;
 mod data;
+mod model;
+mod npy;
+mod pack;
+mod plan;
+mod run;
+mod target;
 mod term;
 mod test;
+#[cfg(feature = "verify")]
+mod verify;
 
 use crate::error::{CompileErrors, Stage};
 use args::{Cli, Command};
@@ -106,5 +117,18 @@ fn jobs(asked: Option<usize>) -> Result<usize, Failure> {
 fn command(command: Command) -> Outcome {
     match command {
         Command::Test(args) => test::command(&args),
+        Command::Check(args) => check::command(&args),
+        Command::Compile(args) => compile::command(&args),
+        Command::Plan(args) => plan::command(&args),
+        Command::Run(args) => run::command(&args),
+        Command::Bench(args) => bench::command(&args),
+        #[cfg(feature = "verify")]
+        Command::Verify(args) => verify::command(&args),
+        #[cfg(not(feature = "verify"))]
+        Command::Verify(_) => Err(Failure::misuse(
+            "this kilnc was built without feature verify: cargo install kiln-compiler --features verify",
+        )),
+        Command::Target(target) => target::command(&target),
+        Command::Pack(args) => pack::command(&args),
     }
 }

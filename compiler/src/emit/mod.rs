@@ -8,11 +8,14 @@ mod dims;
 mod model;
 mod names;
 mod steps;
+mod text;
 
 pub use names::{module_name, unique_idents};
+pub use text::program_text;
 
 use crate::error::{CompileError, Stage};
 use crate::program::Program;
+use proc_macro2::TokenStream;
 use quote::quote;
 
 /// Version of the interface between generated modules and `kiln`.
@@ -37,13 +40,14 @@ pub enum WeightsFrom {
     File,
 }
 
-/// Prints the program.
-pub fn emit(program: &Program, weights_from: WeightsFrom) -> Result<Emitted, CompileError> {
+/// Prints the program. `per_step` adds a function for each step, for tools that time them.
+pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Result<Emitted, CompileError> {
     let weights = program.weights_blob();
     let head = model::header(program);
     let items = model::items(program, &weights, weights_from)?;
     let steps = steps::items(program)?;
-    let tokens = quote! { #items #steps };
+    let each = if per_step { model::step_items(program)? } else { TokenStream::new() };
+    let tokens = quote! { #items #each #steps };
     let file: syn::File = syn::parse2(tokens).map_err(|e| broken(&e.to_string()))?;
     let body = steps::comments(&prettyplease::unparse(&file));
     Ok(Emitted { source: format!("{head}\n{body}"), weights })

@@ -219,6 +219,30 @@ pub(super) fn items(program: &Program, weights: &[u8], from: WeightsFrom) -> Res
     })
 }
 
+/// A function for each step, and a run that stops after each of them: for tools that time them.
+pub(super) fn step_items(program: &Program) -> Result<TokenStream, CompileError> {
+    let mut raw_inputs = TokenStream::new();
+    for (i, p) in program.inputs.iter().enumerate() {
+        let bytes = Literal::usize_unsuffixed(numel(p)? * p.ty.dtype.size_bytes());
+        let i = Literal::usize_unsuffixed(i);
+        raw_inputs.extend(quote! { rt::Region::read(rt::raw_input(inputs, #i, #bytes)?), });
+    }
+    let binding = if program.inputs.is_empty() { quote!(_inputs) } else { quote!(inputs) };
+    let calls = super::steps::calls(program);
+    Ok(quote! {
+        impl Model<'_> {
+            /// Runs step by step and calls `each` after every one: for tools.
+            #[doc(hidden)]
+            pub fn run_steps_raw(&mut self, #binding: &[&[u8]], each: &mut dyn FnMut(usize)) -> Result<(), rt::Error> {
+                let mut regions = [rt::Region::read(&[]), rt::Region::read(&[]), #raw_inputs];
+                self.rt.run_each(&mut regions, NODES, STEPS, each)
+            }
+        }
+
+        static STEPS: &[fn(&k::Cx<'_>)] = &[#(|cx| #calls),*];
+    })
+}
+
 /// For each step the node it belongs to, for error messages: runs of equal names are stored once.
 fn node_table(program: &Program) -> TokenStream {
     let mut rows = TokenStream::new();

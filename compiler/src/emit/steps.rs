@@ -6,9 +6,9 @@ use super::names::printable;
 use crate::error::{CompileError, Stage};
 use crate::ir::Dim;
 use crate::lower::{Call, FieldText};
-use crate::program::{ARENA, Program, WEIGHTS};
+use crate::program::{ARENA, PlannedStep, Program, WEIGHTS};
 use kiln_kernels::Operand;
-use proc_macro2::{Literal, TokenStream};
+use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 use std::str::FromStr;
 
@@ -31,23 +31,37 @@ pub(super) fn items(program: &Program) -> Result<TokenStream, CompileError> {
         let mut calls = TokenStream::new();
         for (i, step) in steps.iter().enumerate() {
             let idx = chunk * CHUNK + i;
-            let name = format_ident!("{}_{idx}", shouting(step.call.descriptor()));
+            let name = static_name(step, idx);
             let ty = format_ident!("{}", step.call.descriptor());
             let value = descriptor(step.call.as_ref()).map_err(|e| e.at_node(&step.node, ""))?;
             statics.extend(quote! { static #name: k::#ty = #value.checked(&REGION_BYTES); });
-            let entry = format_ident!("{}", step.call.entry());
             if last_node.as_ref() != Some(&(&step.node, &step.note)) {
                 let note = printable(&format!("{}: {}", step.node, step.note));
                 calls.extend(quote! { __note!(#note); });
                 last_node = Some((&step.node, &step.note));
             }
-            let at = Literal::usize_unsuffixed(idx);
-            calls.extend(quote! { k::#entry(cx.at(#at), &#name); });
+            let call = call(step, idx);
+            calls.extend(quote! { #call; });
         }
         let function = format_ident!("steps_{chunk}");
         out.extend(quote! { fn #function(cx: &k::Cx<'_>) { #calls } #statics });
     }
     Ok(out)
+}
+
+fn static_name(step: &PlannedStep, idx: usize) -> Ident {
+    format_ident!("{}_{idx}", shouting(step.call.descriptor()))
+}
+
+fn call(step: &PlannedStep, idx: usize) -> TokenStream {
+    let (entry, name) = (format_ident!("{}", step.call.entry()), static_name(step, idx));
+    let at = Literal::usize_unsuffixed(idx);
+    quote! { k::#entry(cx.at(#at), &#name) }
+}
+
+/// Every step as an expression over `cx`.
+pub(super) fn calls(program: &Program) -> Vec<TokenStream> {
+    program.steps.iter().enumerate().map(|(idx, step)| call(step, idx)).collect()
 }
 
 fn shouting(name: &str) -> String {

@@ -54,6 +54,12 @@ pub trait Call: Debug + Send + Sync {
     fn boxed(&self) -> Box<dyn Call>;
 }
 
+impl Clone for Box<dyn Call> {
+    fn clone(&self) -> Self {
+        self.boxed()
+    }
+}
+
 struct TypedCall<D>
 where
     D: Descriptor<Dim>,

@@ -145,7 +145,8 @@ pub(super) fn attend(
 ) -> Attention<Dim> {
     let zero = || Dim::Const(0);
     let keys = k_heads.rows.clone();
-    let scratch_len = (keys.clone() + Dim::Const(16)) * (k_heads.size.clone() + Dim::from(QUERY_BLOCK + 16));
+    let scratch_len =
+        (keys.clone() + Dim::Const(16)) * (k_heads.size.clone() + v_heads.size.clone() + Dim::from(QUERY_BLOCK + 16));
     let scratch = cx.scratch(scratch_len * Dim::from(dtype.size_bytes()));
     let (mask, [mask_batch, mask_head, mask_row], mask_keys) = match bias {
         None => (None, [zero(), zero(), zero()], zero()),

@@ -2,6 +2,7 @@
 //!
 //! <https://onnx.ai/onnx/operators/onnx__Constant.html>, <https://onnx.ai/onnx/operators/onnx__ConstantOfShape.html>
 
+use super::run_time::check_ints;
 use super::strided::fill;
 use super::view::{NodeView, Result, wrong};
 use super::{InferCx, OpDef, tensor};
@@ -55,12 +56,23 @@ fn element(cx: &NodeView<'_>) -> Result<Tensor> {
 
 fn infer_of_shape(cx: &mut InferCx<'_>) -> Result<()> {
     let dtype = element(cx)?.dtype();
-    let shape = cx.need_dims(0)?;
+    let shape = match cx.dims(0) {
+        Some(d) => d,
+        // Known only at run time: the declared extents, checked then.
+        None => {
+            let rank = cx.shape(0)?.first().and_then(|n| usize::try_from(n.as_const()?).ok());
+            rank.and_then(|rank| cx.declared(0, rank)).ok_or_else(|| cx.unknown(0))?
+        }
+    };
     cx.set(0, tensor(dtype, shape));
     Ok(())
 }
 
 fn lower_of_shape(cx: &mut LowerCx<'_>) -> Result<()> {
+    if cx.dims(0).is_none() {
+        let planned = cx.out_shape(0)?;
+        check_ints(cx, 0, 0, planned)?;
+    }
     let t = element(cx)?;
     let y = cx.y(0)?;
     let x = cx.weights(t.data().clone());

@@ -10,7 +10,9 @@ use super::{InferCx, OpDef, half, tensor};
 use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, Layout};
 use crate::lower::LowerCx;
-use kiln_kernels::{Activation, ConvBlocked, ConvFirst, ConvPlain, ConvShape, Depthwise, Dtype, WindowShape};
+use kiln_kernels::{
+    Activation, ConvBlocked, ConvFirst, ConvPlain, ConvShape, ConvWinograd, Depthwise, Dtype, WindowShape,
+};
 
 pub(super) static OPS: &[OpDef] = &[
     OpDef::new("", "Conv", &[1, 11, 22], infer, lower).with_flops(flops),
@@ -166,6 +168,8 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
         BlockedForm::Depthwise => kiln_kernels::pack_depthwise_weights(&weights, shape.oc, taps),
         BlockedForm::First => kiln_kernels::pack_conv_first_weights(&weights, shape.oc, shape.ic, taps),
     };
+    let winograd = form == BlockedForm::Direct && kiln_kernels::conv_winograd_pays(shape);
+    let packed = if winograd { kiln_kernels::pack_winograd_weights(&weights, shape.oc, icg) } else { packed };
     let packed = packed.ok_or_else(|| CompileError::new(Stage::Lower, "weights do not fit the extents").at_input(1))?;
     let weights = cx.f32_weights(&packed);
     let bias = match cx.has(2) {
@@ -179,11 +183,13 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     let (x, residual) = (cx.x(0)?, cx.opt(3)?);
     let y = cx.y(0)?;
     let scratch_bytes = match form {
+        BlockedForm::Direct if winograd => kiln_kernels::conv_winograd_scratch_bytes(shape),
         BlockedForm::Direct => kiln_kernels::conv_blocked_scratch_bytes(shape),
         BlockedForm::First => kiln_kernels::conv_first_scratch_bytes(shape),
         BlockedForm::Depthwise => 0,
     };
     let units = match form {
+        BlockedForm::Direct if winograd => kiln_kernels::conv_winograd_units(shape),
         BlockedForm::Direct => kiln_kernels::conv_blocked_units(shape),
         BlockedForm::First => kiln_kernels::conv_first_units(shape),
         BlockedForm::Depthwise => kiln_kernels::depthwise_units(shape.n, shape.ic, shape.oh),
@@ -196,6 +202,30 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     let (sy, sx, dy, dx, pt, pl) = (d(sy), d(sx), d(dy), d(dx), d(pt), d(pl));
     let (part_begin, part_end) = (Dim::Const(0), d(units));
     let f32s = &[Dtype::F32];
+    if winograd {
+        let scratch = scratch.ok_or_else(|| CompileError::new(Stage::Lower, "Winograd without scratch"))?;
+        let call = ConvWinograd {
+            x,
+            weights,
+            bias,
+            y,
+            residual,
+            scratch,
+            n,
+            ic,
+            oc,
+            h,
+            w,
+            oh,
+            ow,
+            pt,
+            pl,
+            part_begin,
+            part_end,
+            activation,
+        };
+        return cx.call(f32s, call);
+    }
     match form {
         BlockedForm::Direct => cx.call(
             f32s,
@@ -286,12 +316,16 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     }
 }
 
-/// The extents as the blocked kernels take them; one spatial axis becomes a row.
 fn conv_shape(cx: &NodeView<'_>) -> Result<ConvShape> {
+    conv_shape_of(cx, 0, 1)
+}
+
+/// The extents as the blocked kernels take them; one spatial axis becomes a row.
+pub(crate) fn conv_shape_of(cx: &NodeView<'_>, x_idx: usize, w_idx: usize) -> Result<ConvShape> {
     let dynamic = || CompileError::new(Stage::Lower, "extents must be fixed here");
-    let g = geometry(cx, 0, 1)?;
-    let x = cx.ty(0)?.const_dims().ok_or_else(dynamic)?;
-    let w = cx.ty(1)?.const_dims().ok_or_else(dynamic)?;
+    let g = geometry(cx, x_idx, w_idx)?;
+    let x = cx.ty(x_idx)?.const_dims().ok_or_else(dynamic)?;
+    let w = cx.ty(w_idx)?.const_dims().ok_or_else(dynamic)?;
     let y = cx.out_ty(0)?.const_dims().ok_or_else(dynamic)?;
     let two = |v: &[i64], fill: i64| -> [usize; 2] {
         let at = |i: usize| (i + v.len()).checked_sub(2).and_then(|j| v.get(j)).copied().unwrap_or(fill);

@@ -1,7 +1,6 @@
 //! What the table holds of an operator, and what its functions work with.
 
 use super::view::{NodeView, Result, wrong};
-use crate::error::CompileError;
 use crate::ir::{Dim, Tensor, TensorType, Type};
 use crate::lower::LowerCx;
 use std::ops::Deref;
@@ -122,18 +121,6 @@ impl<'a> InferCx<'a> {
         if let Some(slot) = self.constants.get_mut(i) {
             *slot = Some(t);
         }
-    }
-
-    /// A result's declared extents, if they are constant and of this rank: what an operator may fall back on whose
-    /// extents depend on operands known only at run time. Its kernel must check them.
-    pub fn declared(&self, i: usize, rank: usize) -> Option<Vec<Dim>> {
-        let Some(Type::Tensor(t)) = &self.graph.value(self.node.output(i)?).ty else { return None };
-        (t.rank() == rank && t.const_dims().is_some()).then(|| t.shape.clone())
-    }
-
-    /// What to say where an operand's values are needed and no declared shape stands in for them.
-    pub fn unknown(&self, i: usize) -> CompileError {
-        wrong("its values must be known at compile time, or the result's shape declared").at_input(i)
     }
 
     /// Sets result 0 to operand 0's type.

@@ -2,6 +2,7 @@
 //!
 //! <https://onnx.ai/onnx/operators/onnx__Expand.html>, <https://onnx.ai/onnx/operators/onnx__Tile.html>
 
+use super::run_time::{check_either, check_ints};
 use super::strided::{StridedCopy, row_major};
 use super::view::{NodeView, Result, broadcast, wrong};
 use super::{InferCx, OpDef, tensor};
@@ -14,7 +15,14 @@ pub(super) static OPS: &[OpDef] = &[
 ];
 
 fn infer_expand(cx: &mut InferCx<'_>) -> Result<()> {
-    let wanted = cx.need_dims(1)?;
+    let wanted = match cx.dims(1) {
+        Some(d) => d,
+        // Known only at run time: the declared extents, checked then.
+        None => {
+            let n = cx.shape(1)?.first().and_then(|n| usize::try_from(n.as_const()?).ok());
+            n.and_then(|n| cx.declared(0, n.max(cx.rank(0).ok()?))).ok_or_else(|| cx.unknown(1))?
+        }
+    };
     if wanted.iter().any(|d| d.as_const().is_some_and(|d| d < 0)) {
         return Err(wrong("a negative extent").at_input(1));
     }
@@ -45,6 +53,9 @@ const SMALL: usize = 64;
 fn lower_expand(cx: &mut LowerCx<'_>) -> Result<()> {
     let x = cx.ty(0)?;
     let dims = cx.out_shape(0)?.to_vec();
+    if cx.dims(1).is_none() {
+        check_shape(cx)?;
+    }
     if x.numel() == cx.out_ty(0)?.numel() {
         return cx.view_of(0, 0);
     }
@@ -70,10 +81,36 @@ fn lower_expand(cx: &mut LowerCx<'_>) -> Result<()> {
     copy.lower(cx, dtype, x, y)
 }
 
+/// Checks a shape known only at run time: where the operand has the planned extent already, it may say 1.
+fn check_shape(cx: &mut LowerCx<'_>) -> Result<()> {
+    let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
+    let n = cx.shape(1)?.first().and_then(|n| usize::try_from(n.as_const()?).ok()).unwrap_or(0);
+    let planned = &y[y.len() - n.min(y.len())..];
+    let other: Vec<Dim> = (y.len() - planned.len()..y.len())
+        .map(|i| match (i + x.len()).checked_sub(y.len()) {
+            Some(j) if x[j] == y[i] => Dim::Const(1),
+            _ => y[i].clone(),
+        })
+        .collect();
+    check_either(cx, 1, 0, planned, &other)
+}
+
 /// How often each axis repeats. Opset 1 repeats one axis, given by two scalars.
 fn repeats(cx: &NodeView<'_>) -> Result<Vec<Dim>> {
     let rank = cx.rank(0)?;
-    let given = cx.need_dims(1)?;
+    let given = match cx.dims(1) {
+        Some(d) => d,
+        // Known only at run time: what the declared extents come to, checked then.
+        None if cx.version() >= 6 => {
+            let declared = cx.declared(0, rank).ok_or_else(|| cx.unknown(1))?;
+            let times = |(d, e): (&Dim, &Dim)| match (d.as_const()?, e.as_const()?) {
+                (d, e) if d > 0 && e % d == 0 => Some(Dim::Const(e / d)),
+                _ => None,
+            };
+            cx.shape(0)?.iter().zip(&declared).map(times).collect::<Option<_>>().ok_or_else(|| cx.unknown(1))?
+        }
+        None => return Err(cx.unknown(1)),
+    };
     let repeats = if cx.version() < 6 {
         let axis = cx.need_ints(2)?;
         let ([n], [axis]) = (&given[..], &axis[..]) else {
@@ -113,6 +150,9 @@ fn tile_dims(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
 fn lower_tile(cx: &mut LowerCx<'_>) -> Result<()> {
     let x = cx.ty(0)?;
     let repeats = repeats(cx)?;
+    if cx.dims(1).is_none() {
+        check_ints(cx, 1, 0, &repeats)?;
+    }
     if repeats.iter().all(|r| r.is(1)) {
         return cx.view_of(0, 0);
     }

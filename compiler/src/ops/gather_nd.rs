@@ -35,6 +35,7 @@ fn batch_and_tuple(cx: &NodeView<'_>) -> Result<(usize, usize)> {
 fn infer(cx: &mut InferCx<'_>) -> Result<()> {
     let (batch, k) = batch_and_tuple(cx)?;
     let (x, indices) = (cx.ty(0)?, cx.ty(1)?);
+    super::index::check_constant(cx, 1, &x.shape[batch..batch + k])?;
     let (_, outer) = indices.shape.split_last().unwrap_or((&Dim::Const(0), &[]));
     let shape = outer.iter().chain(&x.shape[batch + k..]).cloned().collect();
     cx.set(0, tensor(x.dtype, shape));

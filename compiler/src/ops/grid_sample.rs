@@ -123,7 +123,7 @@ fn lower_affine(cx: &mut LowerCx<'_>) -> Result<()> {
     let dtype = cx.dtype(0)?;
     let y = cx.out_shape(0)?;
     if cx.dims(1).is_none() {
-        check_ints(cx, 1, 2, &y[1..=rank], false)?;
+        check_ints(cx, 1, 2, &y[1..=rank])?;
     }
     let d = AffineGrid {
         theta: cx.x(0)?,

@@ -2,18 +2,20 @@
 //!
 //! <https://onnx.ai/onnx/operators/onnx__ConvInteger.html>, <https://onnx.ai/onnx/operators/onnx__QLinearConv.html>
 
-use super::conv::{geometry, window_shape};
-use super::quant::{as_f32, limits, precision};
+use super::conv::{BlockedForm, conv_shape_of, geometry, window_shape};
+use super::quant::{as_f32, const_f32s, const_scale, const_zero, limits, precision};
 use super::view::{NodeView, Result, wrong};
 use super::{InferCx, OpDef, tensor};
 use crate::error::{CompileError, Stage};
-use crate::ir::Dim;
+use crate::ir::{Dim, Layout};
 use crate::lower::LowerCx;
-use kiln_kernels::{Dtype, IntConv, Operand, Requantize};
+use kiln_kernels::{ConvShape, Dtype, IntConv, Operand, QConvBlocked, QConvFirst, QDepthwise, Requantize};
 
 pub(super) static OPS: &[OpDef] = &[
     OpDef::new("", "ConvInteger", &[10], infer_integer, lower_integer).with_flops(|cx| flops(cx, 1)),
     OpDef::new("", "QLinearConv", &[10], infer_qlinear, lower_qlinear).with_flops(|cx| flops(cx, 3)),
+    // With the codes' limits as attributes.
+    OpDef::new("kiln", "QLinearConv", &[1], infer_qlinear, lower_qlinear).with_flops(|cx| flops(cx, 3)),
 ];
 
 const BYTES: &[Dtype] = &[Dtype::U8, Dtype::I8];
@@ -136,11 +138,164 @@ fn infer_qlinear(cx: &mut InferCx<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The least and greatest code of the result: the type's, or those of a clamp that a pass folded in.
+fn code_limits(cx: &NodeView<'_>, dtype: Dtype) -> Result<(i32, i32)> {
+    let (lo, hi) = limits(dtype).ok_or_else(|| wrong(format!("cannot quantise to {dtype}")))?;
+    if cx.node.domain != "kiln" {
+        return Ok((lo, hi));
+    }
+    let bound = |name: &str, default: i32| -> Result<i32> {
+        let v = cx.int(name, i64::from(default))?;
+        Ok(i32::try_from(v).unwrap_or(default).clamp(lo, hi))
+    };
+    Ok((bound("least", lo)?, bound("greatest", hi)?))
+}
+
+/// Weights less their zero points, where these still fit 8 signed bits.
+fn centred(cx: &NodeView<'_>) -> Option<Vec<i8>> {
+    let w = cx.constant(3)?;
+    let codes = w.to_ints()?;
+    let zeros = if cx.has(5) { cx.constant(5)?.to_ints()? } else { vec![0] };
+    let per_channel = codes.len().checked_div(*w.dims().first()?)?;
+    let zero = |channel: usize| if zeros.len() == 1 { zeros.first() } else { zeros.get(channel) };
+    codes.iter().enumerate().map(|(i, &c)| i8::try_from(c - zero(i / per_channel)?).ok()).collect()
+}
+
+/// The blocked form of a QLinearConv, if it has one: everything but X constant, one or two spatial axes, fixed extents,
+/// weights that fit 8 signed bits without their zero points.
+pub(crate) fn blocked_form(cx: &NodeView<'_>) -> Option<BlockedForm> {
+    if cx.node.op != "QLinearConv" || !matches!(cx.node.domain.as_str(), "" | "kiln") {
+        return None;
+    }
+    let constant = (1..9).all(|i| !cx.has(i) || cx.constant(i).is_some());
+    let f32s = [1, 4, 6].iter().all(|&i| cx.dtype(i).is_ok_and(|t| t == Dtype::F32));
+    let (x, w) = (cx.ty(0).ok()?.const_dims()?, cx.ty(3).ok()?.const_dims()?);
+    if !constant || !f32s || !matches!(x.len(), 3 | 4) || x.contains(&0) || w.contains(&0) {
+        return None;
+    }
+    centred(cx)?;
+    let groups = x[1] / w[1];
+    if groups == x[1] && w[0] == x[1] && groups > 1 {
+        return Some(BlockedForm::Depthwise);
+    }
+    if groups == 1 && x[1] <= 4 {
+        return Some(BlockedForm::First);
+    }
+    let whole = groups == 1 || (w[1] % 16 == 0 && w[0] / groups % 16 == 0);
+    whole.then_some(BlockedForm::Direct)
+}
+
+/// What the blocked kernels take besides X.
+struct Blocked {
+    form: BlockedForm,
+    shape: ConvShape,
+    weights: Operand<Dim>,
+    bias: Operand<Dim>,
+    factor: Operand<Dim>,
+    x_zero: u8,
+    x_flip: u8,
+    y_zero: i32,
+    y_low: u8,
+    y_high: u8,
+    y_flip: u8,
+}
+
+/// Packs weights, bias and factors; codes become unsigned.
+fn blocked(cx: &mut LowerCx<'_>) -> Result<Blocked> {
+    let view = cx.view();
+    let missing = || CompileError::new(Stage::Lower, "no blocked kernel for this convolution");
+    let form = blocked_form(&view).ok_or_else(missing)?;
+    let w = centred(&view).ok_or_else(missing)?;
+    let shape = conv_shape_of(&view, 0, 3)?;
+    let (icg, taps) = (shape.ic / shape.groups, shape.kh * shape.kw);
+    let packed = match form {
+        BlockedForm::Depthwise => kiln_kernels::pack_qdepthwise_weights(&w, shape.oc, shape.kh, shape.kw),
+        BlockedForm::First => kiln_kernels::pack_qconv_weights(&w, shape.oc, icg, taps, 1, 4),
+        BlockedForm::Direct => kiln_kernels::pack_qconv_weights(&w, shape.oc, icg, taps, shape.groups, 16),
+    };
+    let packed = packed.ok_or_else(missing)?;
+    let shift = |dtype: Dtype| if dtype.is_signed() { (128, 0x80) } else { (0, 0) };
+    let ((x_shift, x_flip), y_dtype) = (shift(view.dtype(0)?), view.out_ty(0)?.dtype);
+    let (y_shift, y_flip) = shift(y_dtype);
+    let x_zero = const_zero(&view, 2)? + x_shift;
+    let (low, high) = code_limits(&view, y_dtype)?;
+    let (x_scale, y_scale) = (const_scale(&view, 1)?, const_scale(&view, 6)?);
+    let w_scales = view.constant(4).and_then(|t| const_f32s(t)).ok_or_else(missing)?;
+    let biases = match view.constant(8) {
+        Some(b) => b.to_i32s().ok_or_else(missing)?,
+        None => vec![0; shape.oc],
+    };
+    let per_channel = icg * taps;
+    let (mut bias, mut factor) = (Vec::new(), Vec::new());
+    for (c, w) in w.chunks_exact(per_channel).enumerate() {
+        let sum = w.iter().fold(0i32, |s, &v| s.wrapping_add(v.into()));
+        bias.push(biases[c].wrapping_sub(x_zero.wrapping_mul(sum)));
+        factor.push(x_scale * w_scales[if w_scales.len() == 1 { 0 } else { c }] / y_scale);
+    }
+    bias.resize(shape.oc.next_multiple_of(16), 0);
+    factor.resize(shape.oc.next_multiple_of(16), 0.0);
+    let byte = |v: i32| u8::try_from(v).unwrap_or(0);
+    Ok(Blocked {
+        form,
+        shape,
+        weights: cx.weights(packed.into_iter().map(|v| v as u8).collect::<Vec<_>>()),
+        bias: cx.weights(bias.into_iter().flat_map(i32::to_le_bytes).collect::<Vec<_>>()),
+        factor: cx.f32_weights(&factor),
+        x_zero: byte(x_zero),
+        x_flip,
+        y_zero: const_zero(&view, 7)? + y_shift,
+        y_low: byte(low + y_shift),
+        y_high: byte(high + y_shift),
+        y_flip,
+    })
+}
+
+fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
+    let b = blocked(cx)?;
+    let s = b.shape;
+    let flip = b.x_flip != 0;
+    let (scratch_bytes, units) = match b.form {
+        BlockedForm::Direct => (kiln_kernels::qconv_scratch_bytes(s, flip), kiln_kernels::qconv_units(s, flip)),
+        BlockedForm::First => (kiln_kernels::qconv_first_scratch_bytes(s), kiln_kernels::qconv_first_units(s)),
+        BlockedForm::Depthwise => (kiln_kernels::qdepthwise_scratch_bytes(s), kiln_kernels::qdepthwise_units(s)),
+    };
+    let scratch = (scratch_bytes > 0).then(|| cx.scratch(Dim::from(scratch_bytes)));
+    let (x, y) = (cx.x(0)?, cx.y(0)?);
+    let Blocked { weights, bias, factor, x_zero, x_flip, y_zero, y_low, y_high, y_flip, .. } = b;
+    let d = Dim::from;
+    let (n, ic, oc, h, w, oh, ow) = (d(s.n), d(s.ic), d(s.oc), d(s.h), d(s.w), d(s.oh), d(s.ow));
+    let (kh, kw, sy, sx, dy, dx) = (d(s.kh), d(s.kw), d(s.sy), d(s.sx), d(s.dy), d(s.dx));
+    let (pt, pl, groups) = (d(s.pt), d(s.pl), d(s.groups));
+    let (part_begin, part_end) = (Dim::Const(0), d(units));
+    let key = &[Dtype::U8, Dtype::I8, Dtype::I32, Dtype::F32];
+    #[rustfmt::skip]
+    let done = match (b.form, scratch) {
+        (BlockedForm::Direct, scratch) => cx.call(key, QConvBlocked {
+            x, weights, bias, factor, scratch, y, n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups,
+            part_begin, part_end, x_zero, x_flip, y_zero, y_low, y_high, y_flip,
+        }),
+        (BlockedForm::First, scratch) => cx.call(key, QConvFirst {
+            x, weights, bias, factor, scratch, y, n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl,
+            part_begin, part_end, x_zero, x_flip, y_zero, y_low, y_high, y_flip,
+        }),
+        (BlockedForm::Depthwise, Some(scratch)) => cx.call(key, QDepthwise {
+            x, weights, bias, factor, scratch, y, n, c: ic, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl,
+            part_begin, part_end, x_zero, x_flip, y_zero, y_low, y_high, y_flip,
+        }),
+        (BlockedForm::Depthwise, None) => Err(CompileError::new(Stage::Lower, "no scratch for an empty band")),
+    };
+    done
+}
+
 fn lower_qlinear(cx: &mut LowerCx<'_>) -> Result<()> {
+    let out = cx.node.output(0).ok_or_else(|| wrong("the result is not wanted"))?;
+    if cx.graph.value(out).layout == Layout::Blocked16 {
+        return lower_blocked(cx);
+    }
     let y_ty = cx.out_ty(0)?;
     let x = cx.scratch(y_ty.numel() * Dim::Const(4));
     sums(cx, Places { x_zero: 2, w: 3, w_zero: 5, bias: 8 }, x.clone())?;
-    let (lo, hi) = limits(y_ty.dtype).ok_or_else(|| wrong(format!("cannot quantise to {}", y_ty.dtype)))?;
+    let (lo, hi) = code_limits(&cx.view(), y_ty.dtype)?;
     let each = !cx.ty(4)?.numel().is(1);
     let none = || [Dim::Const(0), Dim::Const(0), Dim::Const(0)];
     let d = Requantize {

@@ -5,19 +5,29 @@
 //! <https://onnx.ai/onnx/operators/onnx__MatMulInteger.html>, <https://onnx.ai/onnx/operators/onnx__QLinearMatMul.html>,
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>
 
-use super::quant::{as_f32, limits, precision};
-use super::strided::row_major;
+use super::quant::{as_f32, const_scale, expect_one_scale, expect_one_zero, limits, precision};
+use super::strided::{StridedCopy, row_major};
 use super::view::{NodeView, Result, broadcast, wrong};
 use super::{InferCx, OpDef, tensor};
 use crate::ir::{Dim, TensorType};
 use crate::lower::LowerCx;
-use kiln_kernels::{DequantizeSums, Dtype, DynamicQuantize, IntMatMul, Operand, Requantize};
+use kiln_kernels::gemm::int8::pack::packed_zero;
+use kiln_kernels::gemm::int8::{pack_int8_into, packed_int8_len};
+use kiln_kernels::{
+    Activation, DequantizeSums, Dtype, DynamicQuantize, GemmInt8, IntMatMul, Operand, Precision, Requantize,
+};
 
 pub(super) static OPS: &[OpDef] = &[
     OpDef::new("", "MatMulInteger", &[10], infer_integer, lower_integer).with_flops(|cx| flops(cx, 0, 1)),
     OpDef::new("", "QLinearMatMul", &[10, 21], infer_qlinear, lower_qlinear).with_flops(|cx| flops(cx, 0, 3)),
+    // With a bias in `i32`, one for each column.
+    OpDef::new("kiln", "QLinearMatMul", &[1], infer_qlinear, lower_qlinear).with_flops(|cx| flops(cx, 0, 3)),
     OpDef::new("com.microsoft", "MatMulInteger16", &[1], infer_unsupported_16, lower_integer),
     OpDef::new("com.microsoft", "QLinearMatMul", &[1], infer_qlinear, lower_qlinear).with_flops(|cx| flops(cx, 0, 3)),
+    OpDef::new("com.microsoft", "QGemm", &[1], infer_gemm, lower_gemm).with_flops(|cx| {
+        let (p, ..) = gemm_product(cx)?;
+        Ok(Dim::Const(2) * p.m * p.n * p.k)
+    }),
     OpDef::new("com.microsoft", "MatMulIntegerToFloat", &[1], infer_to_float, lower_to_float)
         .with_flops(|cx| flops(cx, 0, 1)),
     OpDef::new("com.microsoft", "DynamicQuantizeMatMul", &[1], infer_dynamic, lower_dynamic)
@@ -197,6 +207,92 @@ fn sums(cx: &mut LowerCx<'_>, p: &Product, a: Factor, b: Factor, y: Operand<Dim>
     cx.call(&[a.dtype, b.dtype, Dtype::I32], d)
 }
 
+/// A constant second operand, packed.
+struct Packed {
+    b: Operand<Dim>,
+    sums: Operand<Dim>,
+    zero: Option<Operand<Dim>>,
+}
+
+/// Packs operand `b`, if it and its zero points allow that: one constant matrix.
+fn packed(cx: &mut LowerCx<'_>, b: usize, zero: usize, transposed: bool) -> Result<Option<Packed>> {
+    let Some(t) = cx.constant(b) else { return Ok(None) };
+    let [rows, columns] = *t.dims() else { return Ok(None) };
+    let (k, n) = if transposed { (columns, rows) } else { (rows, columns) };
+    let signed = t.dtype() == Dtype::I8;
+    let zero = match (cx.has(zero), cx.constant(zero)) {
+        (true, None) if signed => Some(cx.x(zero)?),
+        (true, None) => return Ok(None),
+        (true, Some(z)) => {
+            let z: Vec<u8> = z.data().iter().map(|&z| packed_zero(z, signed) as u8).collect();
+            if z.iter().all(|&z| z == 0) { None } else { Some(cx.weights(z)) }
+        }
+        (false, _) if signed => None,
+        (false, _) => Some(cx.weights(vec![packed_zero(0, false) as u8])),
+    };
+    let (mut bytes, mut sums) = (vec![0i8; packed_int8_len(k, n)], vec![0i32; n.next_multiple_of(16)]);
+    if !pack_int8_into(&mut bytes, &mut sums, t.data(), [k, n], columns, transposed, signed) {
+        return Ok(None);
+    }
+    let b = cx.weights(bytes.into_iter().map(|v| v as u8).collect::<Vec<_>>());
+    let sums = cx.weights(sums.into_iter().flat_map(i32::to_le_bytes).collect::<Vec<_>>());
+    Ok(Some(Packed { b, sums, zero }))
+}
+
+/// What becomes of the sums.
+#[derive(Default)]
+struct Scaled {
+    bias: Option<Operand<Dim>>,
+    a_scale: Option<Operand<Dim>>,
+    b_scale: Option<Operand<Dim>>,
+    c_scale: Option<Operand<Dim>>,
+    c_zero: Option<Operand<Dim>>,
+    bias_f32: Option<Operand<Dim>>,
+}
+
+/// The call of the tuned kernel: all products of the batch as one.
+fn gemm(
+    cx: &mut LowerCx<'_>,
+    p: &Product,
+    (a, a_zero, a_dtype): (Operand<Dim>, Option<Operand<Dim>>, Dtype),
+    b: Packed,
+    s: Scaled,
+    (c, c_dtype): (Operand<Dim>, Dtype),
+) -> Result<()> {
+    let d = GemmInt8 {
+        a,
+        b: b.b,
+        b_sums: b.sums,
+        a_zero,
+        b_zero: b.zero,
+        bias: s.bias,
+        a_scale: s.a_scale,
+        b_scale: s.b_scale,
+        c_scale: s.c_scale,
+        c_zero: s.c_zero,
+        bias_f32: s.bias_f32,
+        c,
+        m: p.batch.iter().cloned().product::<Dim>() * p.m.clone(),
+        n: p.n.clone(),
+        k: p.k.clone(),
+        lda: p.k.clone(),
+        ldc: p.n.clone(),
+        activation: Activation::None,
+        share: [0, 1],
+    };
+    cx.call(&[a_dtype, c_dtype], d)
+}
+
+/// Whether scales or zero points of A at these positions are one for all, or one for each row of a single product.
+fn rows_agree(cx: &NodeView<'_>, p: &Product, i: usize) -> Result<bool> {
+    let single = p.batch.iter().all(|d| d.is(1));
+    Ok(cx.opt_ty(i)?.is_none_or(|ty| ty.numel().is(1) || single))
+}
+
+fn is_one(cx: &NodeView<'_>, i: usize) -> Result<bool> {
+    Ok(cx.opt_ty(i)?.is_none_or(|ty| ty.numel().is(1)))
+}
+
 /// Memory for sums that another call takes up.
 fn sums_scratch(cx: &mut LowerCx<'_>, p: &Product) -> Operand<Dim> {
     let numel = p.shape.iter().cloned().product::<Dim>();
@@ -219,6 +315,12 @@ fn infer_integer(cx: &mut InferCx<'_>) -> Result<()> {
 
 fn lower_integer(cx: &mut LowerCx<'_>) -> Result<()> {
     let p = Product::of(cx, 0, 1)?;
+    if rows_agree(cx, &p, 2)?
+        && let Some(b) = packed(cx, 1, 3, false)?
+    {
+        let (a, y) = ((cx.x(0)?, cx.opt(2)?, cx.dtype(0)?), cx.y(0)?);
+        return gemm(cx, &p, a, b, Scaled::default(), (y, Dtype::I32));
+    }
     let (a, b) = (factor(cx, &p, 0, 2, Side::A)?, factor(cx, &p, 1, 3, Side::B)?);
     let y = cx.y(0)?;
     sums(cx, &p, a, b, y)
@@ -268,10 +370,26 @@ fn scale_strides(cx: &NodeView<'_>, p: &Product, i: usize, side: Side) -> Result
 
 fn lower_qlinear(cx: &mut LowerCx<'_>) -> Result<()> {
     let p = Product::of(cx, 0, 3)?;
+    let dtype = cx.out_ty(0)?.dtype;
+    let tuned = rows_agree(cx, &p, 2)? && is_one(cx, 1)? && is_one(cx, 6)? && precision(cx.dtype(1)?) == Precision::F32;
+    if tuned && let Some(b) = packed(cx, 3, 5, false)? {
+        let s = Scaled {
+            bias: cx.opt(8)?,
+            a_scale: Some(as_f32(cx, 1)?),
+            b_scale: Some(as_f32(cx, 4)?),
+            c_scale: Some(as_f32(cx, 6)?),
+            c_zero: cx.opt(7)?,
+            ..Scaled::default()
+        };
+        let (a, y) = ((cx.x(0)?, cx.opt(2)?, cx.dtype(0)?), cx.y(0)?);
+        return gemm(cx, &p, a, b, s, (y, dtype));
+    }
+    if cx.has(8) {
+        return Err(wrong("a bias needs constant weights").at_input(8));
+    }
     let (a, b) = (factor(cx, &p, 0, 2, Side::A)?, factor(cx, &p, 3, 5, Side::B)?);
     let x = sums_scratch(cx, &p);
     sums(cx, &p, a, b, x.clone())?;
-    let dtype = cx.out_ty(0)?.dtype;
     let (lo, hi) = limits(dtype).ok_or_else(|| wrong(format!("cannot quantise to {dtype}")))?;
     let d = Requantize {
         x,
@@ -330,6 +448,26 @@ fn floats(
     cx.call(&[Dtype::I32, Dtype::F32], d)
 }
 
+/// The tuned kernel's call that makes floats.
+fn gemm_to_float(
+    cx: &mut LowerCx<'_>,
+    p: &Product,
+    a: (Operand<Dim>, Option<Operand<Dim>>, Dtype),
+    a_scale: Operand<Dim>,
+    b: Packed,
+    b_scale: usize,
+    bias: usize,
+) -> Result<()> {
+    let s = Scaled {
+        a_scale: Some(a_scale),
+        b_scale: Some(as_f32(cx, b_scale)?),
+        bias_f32: if cx.has(bias) { Some(as_f32(cx, bias)?) } else { None },
+        ..Scaled::default()
+    };
+    let y = cx.y(0)?;
+    gemm(cx, p, a, b, s, (y, Dtype::F32))
+}
+
 fn infer_to_float(cx: &mut InferCx<'_>) -> Result<()> {
     cx.expect_dtype(0, BYTES)?;
     cx.expect_dtype(1, BYTES)?;
@@ -345,6 +483,13 @@ fn infer_to_float(cx: &mut InferCx<'_>) -> Result<()> {
 
 fn lower_to_float(cx: &mut LowerCx<'_>) -> Result<()> {
     let p = Product::of(cx, 0, 1)?;
+    if rows_agree(cx, &p, 4)?
+        && let Some(b) = packed(cx, 1, 5, false)?
+    {
+        let a = (cx.x(0)?, cx.opt(4)?, cx.dtype(0)?);
+        let a_scale = as_f32(cx, 2)?;
+        return gemm_to_float(cx, &p, a, a_scale, b, 3, 6);
+    }
     let (a, b) = (factor(cx, &p, 0, 4, Side::A)?, factor(cx, &p, 1, 5, Side::B)?);
     let x = sums_scratch(cx, &p);
     sums(cx, &p, a, b, x.clone())?;
@@ -362,17 +507,124 @@ fn infer_dynamic(cx: &mut InferCx<'_>) -> Result<()> {
 
 fn lower_dynamic(cx: &mut LowerCx<'_>) -> Result<()> {
     let p = Product::of(cx, 0, 1)?;
-    let b = factor(cx, &p, 1, 3, Side::B)?;
     let x = cx.x(0)?;
     let a = cx.scratch(cx.ty(0)?.numel());
     let (scale, zero) = (cx.scratch(Dim::Const(4)), cx.scratch(Dim::Const(1)));
     let d = DynamicQuantize { x, y: a.clone(), scale: scale.clone(), zero: zero.clone() };
     cx.call(&[Dtype::F32, Dtype::U8], d)?;
+    if let Some(b) = packed(cx, 1, 3, false)? {
+        return gemm_to_float(cx, &p, (a, Some(zero), Dtype::U8), scale, b, 2, 4);
+    }
+    let b = factor(cx, &p, 1, 3, Side::B)?;
     let one = Steps { each: Dim::Const(0), batch: std::array::from_fn(|_| Dim::Const(0)) };
     let a = Factor { at: a, dtype: Dtype::U8, zero: Some((zero, one)) };
     let x = sums_scratch(cx, &p);
     sums(cx, &p, a, b, x.clone())?;
     floats(cx, &p, x, (scale, Dim::Const(0)), 2, 4)
+}
+
+/// QGemm's product, and whether A and B are transposed.
+fn gemm_product(cx: &NodeView<'_>) -> Result<(Product, bool, bool)> {
+    cx.expect_rank(0, 2)?;
+    cx.expect_rank(3, 2)?;
+    let (ta, tb) = (cx.int("transA", 0)? != 0, cx.int("transB", 0)? != 0);
+    let (mut a, mut b) = (cx.shape(0)?.to_vec(), cx.shape(3)?.to_vec());
+    if ta {
+        a.reverse();
+    }
+    if tb {
+        b.reverse();
+    }
+    let (m, k, k_b, n) = (a[0].clone(), a[1].clone(), b[0].clone(), b[1].clone());
+    if k != k_b && k.as_const().is_some() && k_b.as_const().is_some() {
+        return Err(wrong(format!("inner extents {k} and {k_b} differ")));
+    }
+    let shape = vec![m.clone(), n.clone()];
+    Ok((Product { batch: Vec::new(), m, n, k, a, b, shape }, ta, tb))
+}
+
+/// A, its scale and zero point, B, its, C in `i32`, the result's scale and zero point.
+fn infer_gemm(cx: &mut InferCx<'_>) -> Result<()> {
+    cx.expect_dtype(0, BYTES)?;
+    cx.expect_dtype(3, BYTES)?;
+    let (p, ..) = gemm_product(cx)?;
+    expect_one_scale(cx, 1)?;
+    expect_one_zero(cx, 2, 0)?;
+    check_scale(cx, &p, 4, Side::B)?;
+    check_zero(cx, &p, 5, 3, Side::B)?;
+    if let Some(c) = cx.opt_ty(6)? {
+        cx.expect_dtype(6, &[Dtype::I32])?;
+        let last = c.shape.last();
+        if !c.numel().is(1) && (last != Some(&p.n) || c.numel() != p.n) {
+            return Err(wrong(format!("expected a value for each of {} columns, found {c}", p.n)).at_input(6));
+        }
+    }
+    if cx.constant(3).is_none() || (cx.has(5) && cx.constant(5).is_none() && cx.dtype(3)? == Dtype::U8) {
+        return Err(wrong("must be constant here").at_input(3));
+    }
+    let dtype = if cx.has(7) {
+        expect_one_scale(cx, 7)?;
+        match cx.opt_ty(8)? {
+            None => cx.dtype(0)?,
+            Some(zero) => {
+                cx.expect_dtype(8, BYTES)?;
+                expect_one_zero(cx, 8, 8)?;
+                zero.dtype
+            }
+        }
+    } else {
+        Dtype::F32
+    };
+    cx.set(0, tensor(dtype, p.shape));
+    Ok(())
+}
+
+fn lower_gemm(cx: &mut LowerCx<'_>) -> Result<()> {
+    let (p, ta, tb) = gemm_product(cx)?;
+    let mut a = cx.x(0)?;
+    let dtype = cx.dtype(0)?;
+    if ta {
+        let dense = cx.scratch(cx.ty(0)?.numel());
+        let copy = StridedCopy {
+            dims: p.a.clone(),
+            x_start: Dim::Const(0),
+            x_strides: vec![Dim::Const(1), p.m.clone()],
+            y_start: Dim::Const(0),
+            y_strides: row_major(&p.a),
+        };
+        copy.lower(cx, dtype, a, dense.clone())?;
+        a = dense;
+    }
+    let alpha = cx.float("alpha", 1.0)?;
+    let a_scale = if alpha == 1.0 {
+        as_f32(cx, 1)?
+    } else {
+        let scale = alpha * const_scale(cx, 1)?;
+        cx.f32_weights(&[scale])
+    };
+    let bias = match cx.constant(6) {
+        Some(c) if c.numel() == 1 => {
+            let n = p.n.as_const().and_then(|n| usize::try_from(n).ok()).unwrap_or(1);
+            Some(cx.weights(c.data().repeat(n)))
+        }
+        _ if cx.opt_ty(6)?.is_some_and(|c| c.numel().is(1) && !p.n.is(1)) => {
+            return Err(wrong("one value for all columns must be constant").at_input(6));
+        }
+        _ => cx.opt(6)?,
+    };
+    let b = packed(cx, 3, 5, tb)?.ok_or_else(|| wrong("must be constant here").at_input(3))?;
+    let c_scale = if cx.has(7) { Some(as_f32(cx, 7)?) } else { None };
+    let s = Scaled {
+        bias,
+        a_scale: Some(a_scale),
+        b_scale: Some(as_f32(cx, 4)?),
+        c_scale,
+        c_zero: cx.opt(8)?,
+        bias_f32: None,
+    };
+    let a = (a, cx.opt(2)?, dtype);
+    let y = (cx.y(0)?, cx.out_ty(0)?.dtype);
+    gemm(cx, &p, a, b, s, y)
 }
 
 #[cfg(test)]
@@ -474,6 +726,56 @@ mod tests {
             .constant(f(&[], &[1.0]))
             .run_f32();
         assert_eq!(y, [510.0]);
+    }
+
+    #[test]
+    fn constant_second_operands_take_the_tuned_kernel() {
+        let (m, n, k) = (5, 37, 11);
+        for ta in [Dtype::U8, Dtype::I8] {
+            for tb in [Dtype::U8, Dtype::I8] {
+                for zeros in [0usize, 1, 2] {
+                    let (a, b) = (ramp(2 * m * k, 67, least(ta)), ramp(k * n, 91, least(tb)));
+                    let run = |constant: bool| {
+                        let c = case("", "MatMulInteger", 10).input(bytes(ta, &[2, m, k], &a));
+                        let b = bytes(tb, &[k, n], &b);
+                        let mut c = if constant { c.constant(b) } else { c.input(b) };
+                        if zeros > 0 {
+                            let zb: Vec<i64> =
+                                (0..if zeros == 1 { 1 } else { n as i64 }).map(|i| i - least(tb) / 2).collect();
+                            c = c.input(bytes(ta, &[], &[3 + least(ta)])).constant(bytes(tb, &[zb.len()], &zb));
+                        }
+                        c.run().unwrap()[0].to_i32s().unwrap()
+                    };
+                    assert_eq!(run(true), run(false), "{ta} {tb} {zeros}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gemm_with_everything() {
+        let f = |v: f32| Tensor::from_f32s(&[], &[v]);
+        for (ta, tb) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+            let (a, b) = ([1, 2, 3, 4, 5, 6], [1, -1, 2, 0, 1, 3]);
+            let transposed = |v: &[i64]| -> Vec<i64> { (0..6).map(|i| v[i % 3 * 2 + i / 3]).collect() };
+            // A is 2×3, B 3×2.
+            let a_t: Vec<i64> = (0..6).map(|i| a[i % 2 * 3 + i / 2]).collect();
+            let (a_dims, a) = if ta == 1 { ([3, 2], a_t) } else { ([2, 3], a.to_vec()) };
+            let (b_dims, b) = if tb == 1 { ([2, 3], transposed(&b)) } else { ([3, 2], b.to_vec()) };
+            let c = case("com.microsoft", "QGemm", 1)
+                .input(bytes(Dtype::U8, &a_dims, &a))
+                .constant(f(0.5))
+                .constant(bytes(Dtype::U8, &[], &[1]))
+                .constant(bytes(Dtype::I8, &b_dims, &b))
+                .constant(Tensor::from_f32s(&[2], &[1.0, 2.0]))
+                .constant(bytes(Dtype::I8, &[], &[0]))
+                .constant(Tensor::from_i32s(&[2], &[10, 20]))
+                .attr("transA", crate::ir::Attr::Int(ta))
+                .attr("transB", crate::ir::Attr::Int(tb))
+                .attr("alpha", crate::ir::Attr::Float(2.0));
+            // Sums: rows (0, 1, 2) and (3, 4, 5) of A less 1.
+            assert_eq!(c.run_f32(), [14.0, 52.0, 26.0, 64.0]);
+        }
     }
 
     #[test]

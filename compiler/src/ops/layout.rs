@@ -4,7 +4,7 @@ use super::view::Result;
 use super::{InferCx, OpDef};
 use crate::ir::Dim;
 use crate::lower::LowerCx;
-use kiln_kernels::{Dtype, FromBlocked16, ToBlocked16};
+use kiln_kernels::{BytesFromBlocked16, BytesToBlocked16, Dtype, FromBlocked16, ToBlocked16};
 
 pub(super) static OPS: &[OpDef] = &[
     OpDef::new("kiln", "ToBlocked", &[1], infer, lower_to),
@@ -32,6 +32,9 @@ fn lower_to(cx: &mut LowerCx<'_>) -> Result<()> {
     let [n, c, spatial] = extents(shape);
     let (x, y) = (cx.x(0)?, cx.y(0)?);
     let (part_begin, part_end) = (Dim::Const(0), n.clone() * c.ceil_div(&Dim::Const(16)));
+    if cx.dtype(0)?.size_bytes() == 1 {
+        return cx.call(&[Dtype::U8], BytesToBlocked16 { x, y, n, c, spatial, part_begin, part_end });
+    }
     cx.call(&[Dtype::F32], ToBlocked16 { x, y, n, c, spatial, part_begin, part_end })
 }
 
@@ -43,5 +46,8 @@ fn lower_from(cx: &mut LowerCx<'_>) -> Result<()> {
     let [n, c, spatial] = extents(shape);
     let (x, y) = (cx.x(0)?, cx.y(0)?);
     let (part_begin, part_end) = (Dim::Const(0), n.clone() * c.ceil_div(&Dim::Const(16)));
+    if cx.dtype(0)?.size_bytes() == 1 {
+        return cx.call(&[Dtype::U8], BytesFromBlocked16 { x, y, n, c, spatial, part_begin, part_end });
+    }
     cx.call(&[Dtype::F32], FromBlocked16 { x, y, n, c, spatial, part_begin, part_end })
 }

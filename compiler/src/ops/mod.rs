@@ -37,7 +37,7 @@ mod group_norm;
 mod half;
 mod identity;
 mod index;
-mod int_conv;
+pub(crate) mod int_conv;
 mod int_matmul;
 mod layer_norm;
 pub(crate) mod layout;
@@ -45,14 +45,17 @@ mod linear_attention;
 mod loss;
 mod lp_norm;
 pub(crate) mod matmul;
+mod ml;
 mod number;
 mod one_hot;
 mod optimizer;
 mod pad;
 pub(crate) mod pool;
 mod pow;
-mod quant;
+mod qlinear;
+pub(crate) mod quant;
 mod quantize_linear;
+mod random;
 mod range;
 mod recurrent;
 mod reduce;
@@ -102,17 +105,10 @@ static FAMILIES: &[&[OpDef]] = &[
     conv::OPS,
     conv_transpose::OPS,
     depth_space::OPS,
-    dropout::OPS,
-    dynamic_quantize::OPS,
     det::OPS,
     dropout::OPS,
     dynamic_quantize::OPS,
     einsum::OPS,
-    pool::OPS,
-    constant::OPS,
-    contrib_gelu::OPS,
-    dropout::OPS,
-    dynamic_quantize::OPS,
     expand::OPS,
     found::OPS,
     gather::OPS,
@@ -124,30 +120,20 @@ static FAMILIES: &[&[OpDef]] = &[
     int_matmul::OPS,
     layer_norm::OPS,
     layout::OPS,
-    matmul::OPS,
-    one_hot::OPS,
     linear_attention::OPS,
     loss::OPS,
     lp_norm::OPS,
     matmul::OPS,
+    ml::OPS,
     one_hot::OPS,
     optimizer::OPS,
     pad::OPS,
     pool::OPS,
     pow::OPS,
+    qlinear::OPS,
     quantize_linear::OPS,
+    random::OPS,
     range::OPS,
-    range::OPS,
-    pow::OPS,
-    quantize_linear::OPS,
-    reshape::OPS,
-    select::OPS,
-    resize::OPS,
-    shape::OPS,
-    slice::OPS,
-    split::OPS,
-    group_norm::OPS,
-    layer_norm::OPS,
     recurrent::OPS,
     reduce::OPS,
     reshape::OPS,

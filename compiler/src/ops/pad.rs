@@ -2,6 +2,7 @@
 //!
 //! <https://onnx.ai/onnx/operators/onnx__Pad.html>
 
+use super::index::{as_i64, last8};
 use super::number::number_bytes;
 use super::run_time::check_ints;
 use super::strided::{StridedCopy, row_major};
@@ -9,29 +10,20 @@ use super::view::{NodeView, Result, resolve_axes, wrong};
 use super::{InferCx, OpDef, tensor};
 use crate::error::{CompileError, Stage};
 use crate::ir::Dim;
-use crate::lower::LowerCx;
-use kiln_kernels::{Dtype, Operand};
+use crate::lower::{LowerCx, width_of};
+use kiln_kernels::{Dtype, Operand, PadAt, PadMode};
 
 pub(super) static OPS: &[OpDef] = &[
     OpDef::new("", "Pad", &[1, 2, 11, 13, 18, 19, 21, 23, 24, 25], infer, lower),
     OpDef::new("", "CenterCropPad", &[18], infer_center, lower_center),
 ];
 
-/// Where the border's elements come from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Constant,
-    Reflect,
-    Edge,
-    Wrap,
-}
-
-fn mode(cx: &NodeView<'_>) -> Result<Mode> {
+fn mode(cx: &NodeView<'_>) -> Result<PadMode> {
     Ok(match cx.text("mode", "constant")? {
-        "constant" => Mode::Constant,
-        "reflect" => Mode::Reflect,
-        "edge" => Mode::Edge,
-        "wrap" => Mode::Wrap,
+        "constant" => PadMode::Constant,
+        "reflect" => PadMode::Reflect,
+        "edge" => PadMode::Edge,
+        "wrap" => PadMode::Wrap,
         other => return Err(wrong(format!("{other:?} is not supported")).at_attribute("mode")),
     })
 }
@@ -88,13 +80,27 @@ fn axes(cx: &NodeView<'_>, pads: &[[Dim; 2]]) -> Result<Vec<Axis>> {
     Ok(cx.shape(0)?.iter().zip(pads).map(|(d, p)| Axis::new(d, p)).collect())
 }
 
+/// Whether the widths are known only at run time.
+fn at_run_time(cx: &NodeView<'_>) -> bool {
+    cx.version() >= 11 && [1, 3].iter().any(|&i| cx.has(i) && cx.dims(i).is_none())
+}
+
 fn infer(cx: &mut InferCx<'_>) -> Result<()> {
+    if at_run_time(cx) {
+        // The declared extents, checked then.
+        let x = cx.ty(0)?;
+        cx.expect_dtype(1, &[Dtype::I64])?;
+        mode(cx)?;
+        let shape = cx.declared(0, x.rank()).ok_or_else(|| cx.unknown(1))?;
+        cx.set(0, tensor(x.dtype, shape));
+        return Ok(());
+    }
     let axes = axes(cx, &pads(cx)?)?;
     let mode = mode(cx)?;
     let x = cx.ty(0)?;
     for (a, axis) in axes.iter().enumerate() {
         let bordered = axis.border.iter().any(|b| !b.is(0));
-        if mode != Mode::Constant && bordered && axis.kept.is(0) {
+        if mode != PadMode::Constant && bordered && axis.kept.is(0) {
             return Err(wrong(format!("axis {a} of {x} is empty, it has nothing to fill borders with")));
         }
     }
@@ -121,7 +127,7 @@ struct Run {
 const MAX_RUNS: usize = 4096;
 
 /// The runs that make up an axis, for the modes that repeat elements.
-fn runs(axis: &Axis, mode: Mode) -> Result<Vec<Run>> {
+fn runs(axis: &Axis, mode: PadMode) -> Result<Vec<Run>> {
     let [before, after] = &axis.border;
     let one = Dim::Const(1);
     let end = axis.first.clone() + axis.kept.clone();
@@ -129,17 +135,17 @@ fn runs(axis: &Axis, mode: Mode) -> Result<Vec<Run>> {
     let inner = Run { y: before.clone(), x: axis.first.clone(), step: 1, n: axis.kept.clone() };
     let constants = (axis.kept.as_const(), before.as_const(), after.as_const());
     if let (Some(kept), Some(b), Some(e)) = constants
-        && mode != Mode::Edge
+        && mode != PadMode::Edge
     {
         return constant_runs(axis, mode, kept, b, e);
     }
     // With sizes known only at run time: one run a border, which holds for borders smaller than the axis.
     let (left, right) = match mode {
-        Mode::Edge => (
+        PadMode::Edge => (
             Run { y: Dim::Const(0), x: axis.first.clone(), step: 0, n: before.clone() },
             Run { y: before.clone() + axis.kept.clone(), x: last, step: 0, n: after.clone() },
         ),
-        Mode::Wrap => (
+        PadMode::Wrap => (
             Run { y: Dim::Const(0), x: end - before.clone(), step: 1, n: before.clone() },
             Run { y: before.clone() + axis.kept.clone(), x: axis.first.clone(), step: 1, n: after.clone() },
         ),
@@ -152,12 +158,12 @@ fn runs(axis: &Axis, mode: Mode) -> Result<Vec<Run>> {
 }
 
 /// The runs of an axis of constant size: borders of any width.
-fn constant_runs(axis: &Axis, mode: Mode, kept: i64, before: i64, after: i64) -> Result<Vec<Run>> {
+fn constant_runs(axis: &Axis, mode: PadMode, kept: i64, before: i64, after: i64) -> Result<Vec<Run>> {
     let too_many = || wrong("borders of more than a few thousand pieces");
     if kept == 0 {
         return Ok(Vec::new());
     }
-    let period = if mode == Mode::Wrap { kept } else { (2 * (kept - 1)).max(1) };
+    let period = if mode == PadMode::Wrap { kept } else { (2 * (kept - 1)).max(1) };
     let at = |i: i64| {
         let r = (i - before).rem_euclid(period);
         if r < kept { r } else { period - r }
@@ -169,7 +175,7 @@ fn constant_runs(axis: &Axis, mode: Mode, kept: i64, before: i64, after: i64) ->
         // To the next turn of direction, or of the repetition.
         let r = (i - before).rem_euclid(period);
         let (step, n) = match mode {
-            Mode::Wrap => (1, kept - r),
+            PadMode::Wrap => (1, kept - r),
             _ if kept == 1 => (0, total - i),
             _ if r < kept - 1 => (1, kept - 1 - r),
             _ => (-1, period - r),
@@ -219,12 +225,38 @@ fn value(cx: &mut LowerCx<'_>) -> Result<Operand<Dim>> {
     Ok(cx.weights(bytes))
 }
 
+/// Widths read at run time.
+fn lower_at(cx: &mut LowerCx<'_>) -> Result<()> {
+    let x = cx.ty(0)?;
+    let too_many = || CompileError::new(Stage::Lower, format!("rank {}, the kernel takes 8", x.rank()));
+    let n_axes = match cx.opt_ty(3)? {
+        Some(t) => t.numel(),
+        None => Dim::from(x.rank()),
+    };
+    let d = PadAt {
+        x: cx.x(0)?,
+        pads: cx.x(1)?,
+        value: cx.opt(2)?,
+        axes: if cx.has(3) { Some(as_i64(cx, 3)?) } else { None },
+        y: cx.y(0)?,
+        rank: Dim::from(x.rank()),
+        n_axes,
+        dims: last8(&x.shape, 1).ok_or_else(too_many)?,
+        out: last8(cx.out_shape(0)?, 1).ok_or_else(too_many)?,
+        mode: mode(cx)?,
+    };
+    cx.call(&[width_of(x.dtype)?, Dtype::I64], d)
+}
+
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
+    if at_run_time(cx) {
+        return lower_at(cx);
+    }
     let (pads, mode) = (pads(cx)?, mode(cx)?);
     lower_pads(cx, &pads, mode)
 }
 
-fn lower_pads(cx: &mut LowerCx<'_>, pads: &[[Dim; 2]], mode: Mode) -> Result<()> {
+fn lower_pads(cx: &mut LowerCx<'_>, pads: &[[Dim; 2]], mode: PadMode) -> Result<()> {
     if pads.iter().flatten().all(|p| p.is(0)) {
         return cx.view_of(0, 0);
     }
@@ -233,7 +265,7 @@ fn lower_pads(cx: &mut LowerCx<'_>, pads: &[[Dim; 2]], mode: Mode) -> Result<()>
     let (x_strides, y_strides) = (row_major(cx.shape(0)?), row_major(cx.out_shape(0)?));
     let (x, y) = (cx.x(0)?, cx.y(0)?);
     let mut pieces: Vec<Vec<Run>> = vec![Vec::new()];
-    if mode == Mode::Constant {
+    if mode == PadMode::Constant {
         let value = value(cx)?;
         fill_borders(cx, &axes, &y_strides, dtype, &value, &y)?;
         pieces[0] = axes
@@ -314,7 +346,7 @@ fn lower_center(cx: &mut LowerCx<'_>) -> Result<()> {
     let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
     if cx.dims(1).is_none() {
         let planned: Vec<Dim> = center_axes(cx)?.into_iter().map(|a| y[a].clone()).collect();
-        check_ints(cx, 1, 0, &planned, false)?;
+        check_ints(cx, 1, 0, &planned)?;
     }
     let (zero, two) = (Dim::Const(0), Dim::Const(2));
     let pads: Vec<[Dim; 2]> = x
@@ -327,7 +359,7 @@ fn lower_center(cx: &mut LowerCx<'_>) -> Result<()> {
             [before.clone(), more - less - before]
         })
         .collect();
-    lower_pads(cx, &pads, Mode::Constant)
+    lower_pads(cx, &pads, PadMode::Constant)
 }
 
 /// Fills the borders of each axis, within the kept part of the axes before it and over all of those after it.

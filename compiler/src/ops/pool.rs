@@ -8,7 +8,7 @@ use super::{InferCx, LayoutRule, OpDef, half, tensor};
 use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, Layout};
 use crate::lower::LowerCx;
-use kiln_kernels::{Dtype, GlobalPoolBlocked, MaxPoolIndices, Pool, PoolBlocked, PoolKind};
+use kiln_kernels::{Dtype, GlobalPoolBlocked, MaxPoolIndices, Pool, PoolBlocked, PoolKind, QMaxPool};
 
 pub(super) static OPS: &[OpDef] = &[
     OpDef::new("", "MaxPool", &[1, 8, 10, 11, 12, 22], infer, lower)
@@ -198,6 +198,11 @@ fn lower_blocked(cx: &mut LowerCx<'_>, window: &Window, kind: PoolKind, p: u32) 
     let ((pt, pl), (pb, pr)) = (two(&window.pads_begin, 0), two(&window.pads_end, 0));
     let (n, c) = (x_ty.shape[0].clone(), x_ty.shape[1].clone());
     let units = kiln_kernels::pool_blocked_units(fixed(&n)?, fixed(&c)?, fixed(&oh)?);
+    if let (PoolKind::Max, Some((least, _))) = (kind, super::quant::limits(x_ty.dtype)) {
+        let (part_begin, part_end) = (Dim::Const(0), Dim::from(units));
+        let d = QMaxPool { x, y, n, c, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, part_begin, part_end, least };
+        return cx.call(&[x_ty.dtype], d);
+    }
     let (part_begin, part_end) = (Dim::Const(0), Dim::from(units));
     cx.call(
         &[Dtype::F32],

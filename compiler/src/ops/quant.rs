@@ -1,19 +1,11 @@
 //! What the quantised operators share: scales as `f32`, zero points, their arrangement, memory types.
 
+use super::binary::memory_type;
 use super::view::{NodeView, Result, resolve_axis, wrong};
 use super::{half, strided::row_major};
-use crate::ir::{Dim, Tensor};
+use crate::ir::{Dim, Layout, Tensor};
 use crate::lower::LowerCx;
 use kiln_kernels::{Cast, Decode, Dtype, Operand, Precision, SmallFloat, bf16, f16};
-
-/// The type in memory of an integer type: narrower ones take a byte.
-pub fn memory_type(dtype: Dtype) -> Dtype {
-    match dtype {
-        Dtype::U4 | Dtype::U2 => Dtype::U8,
-        Dtype::I4 | Dtype::I2 => Dtype::I8,
-        other => other,
-    }
-}
 
 /// Least and greatest value of an integer type of at most 16 bits.
 pub fn limits(dtype: Dtype) -> Option<(i32, i32)> {
@@ -45,6 +37,18 @@ pub fn const_f32s(t: &Tensor) -> Option<Vec<f32>> {
     })
 }
 
+/// A constant of a float type from `f32`s, each rounded once; `None` for other types.
+pub fn float_tensor(dtype: Dtype, dims: &[usize], values: &[f32]) -> Option<Tensor> {
+    let bits: fn(f32) -> u16 = match dtype {
+        Dtype::F32 => return Some(Tensor::from_f32s(dims, values)),
+        Dtype::F16 => |v| f16::from_f32(v).to_bits(),
+        Dtype::Bf16 => |v| bf16::from_f32(v).to_bits(),
+        _ => return None,
+    };
+    let data: Vec<u8> = values.iter().flat_map(|&v| bits(v).to_le_bytes()).collect();
+    Tensor::new(dtype, dims.to_vec(), data.into())
+}
+
 /// A scale operand, or one that takes part in such arithmetic, as `f32`.
 pub fn as_f32(cx: &mut LowerCx<'_>, i: usize) -> Result<Operand<Dim>> {
     let ty = cx.ty(i)?;
@@ -67,6 +71,58 @@ pub fn as_f32(cx: &mut LowerCx<'_>, i: usize) -> Result<Operand<Dim>> {
     Ok(y)
 }
 
+/// A scale that must be one constant.
+pub fn const_scale(cx: &NodeView<'_>, i: usize) -> Result<f32> {
+    let t = cx.constant(i).ok_or_else(|| wrong("the scale must be constant here").at_input(i))?;
+    match const_f32s(t).as_deref() {
+        Some([scale]) => Ok(*scale),
+        _ => Err(wrong(format!("expected one scale, found {t:?}")).at_input(i)),
+    }
+}
+
+/// A zero point that must be one constant; absent, it is 0.
+pub fn const_zero(cx: &NodeView<'_>, i: usize) -> Result<i32> {
+    if !cx.has(i) {
+        return Ok(0);
+    }
+    let t = cx.constant(i).ok_or_else(|| wrong("the zero point must be constant here").at_input(i))?;
+    match t.to_ints().as_deref() {
+        Some([zero]) => Ok(i32::try_from(*zero).unwrap_or(0)),
+        _ => Err(wrong(format!("expected one zero point, found {t:?}")).at_input(i)),
+    }
+}
+
+/// Refuses a scale that is not one `f32`.
+pub fn expect_one_scale(cx: &NodeView<'_>, i: usize) -> Result<()> {
+    cx.expect_dtype(i, &[Dtype::F32, Dtype::F16, Dtype::Bf16])?;
+    if cx.ty(i)?.numel().is(1) {
+        return Ok(());
+    }
+    Err(wrong(format!("expected one scale, found {}", cx.ty(i)?)).at_input(i))
+}
+
+/// Refuses a zero point, if one is given, that is not one element of operand `of`'s type.
+pub fn expect_one_zero(cx: &NodeView<'_>, i: usize, of: usize) -> Result<()> {
+    let Some(ty) = cx.opt_ty(i)? else { return Ok(()) };
+    if ty.numel().is(1) && ty.dtype == cx.dtype(of)? {
+        return Ok(());
+    }
+    Err(wrong(format!("expected one zero point of {}, found {ty}", cx.dtype(of)?)).at_input(i))
+}
+
+/// A function of quantised values as a table over the bytes of their codes.
+pub fn code_table(dtype: Dtype, x: (f32, i32), y: (f32, i32), f: impl Fn(f32) -> f32) -> Vec<u8> {
+    let (lo, hi) = limits(dtype).unwrap_or((0, 255));
+    (0..=255u8)
+        .map(|byte| {
+            let code = if dtype.is_signed() { i32::from(byte as i8) } else { i32::from(byte) };
+            let q = (f((code - x.1) as f32 * x.0) / y.0).round_ties_even();
+            let q = q.max((lo - y.1) as f32).min((hi - y.1) as f32) as i32 + y.1;
+            q as u8
+        })
+        .collect()
+}
+
 /// How scales and zero points belong to the elements of a tensor seen as `[outer, n, inner]`.
 pub struct Arrangement {
     /// `[outer, n, inner]`.
@@ -78,6 +134,14 @@ pub struct Arrangement {
 }
 
 impl Arrangement {
+    /// The same over operand 0's elements in memory: of a blocked tensor, which has one scale, all of them.
+    pub fn physical(mut self, cx: &NodeView<'_>) -> Result<Self> {
+        if cx.layout(0)? != Layout::Plain {
+            self.dims[2] = cx.ty(0)?.physical_shape(cx.layout(0)?).into_iter().product();
+        }
+        Ok(self)
+    }
+
     /// Of operand 0, with scales in operand `scale` and, where given, zero points in operand `zero`.
     pub fn of(cx: &NodeView<'_>, scale: usize, zero: usize) -> Result<Self> {
         let (x, s) = (cx.ty(0)?, cx.ty(scale)?);

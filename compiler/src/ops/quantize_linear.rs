@@ -3,18 +3,21 @@
 //! <https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html>
 //! <https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html>
 
-use super::quant::{Arrangement, as_f32, limits, memory_type, precision};
+use super::binary::memory_type;
+use super::quant::{Arrangement, as_f32, limits, precision};
 use super::view::{NodeView, Result, wrong};
-use super::{InferCx, OpDef, flops_per_element, half, tensor};
+use super::{InferCx, LayoutRule, OpDef, flops_per_element, half, tensor};
 use crate::ir::Dim;
 use crate::lower::LowerCx;
 use kiln_kernels::{Decode, Dequantize, Dtype, Operand, Precision, Quantize, QuantizeSmall, SmallFloat};
 
 pub(super) static OPS: &[OpDef] = &[
     OpDef::new("", "QuantizeLinear", &[10, 13, 19, 21, 23, 24, 25, 28], infer_quantize, lower_quantize)
-        .with_flops(flops_per_element),
+        .with_flops(flops_per_element)
+        .with_layout(LayoutRule::Elementwise),
     OpDef::new("", "DequantizeLinear", &[10, 13, 19, 21, 23, 24, 25, 28], infer_dequantize, lower_dequantize)
-        .with_flops(flops_per_element),
+        .with_flops(flops_per_element)
+        .with_layout(LayoutRule::Elementwise),
     OpDef::new("com.microsoft", "QuantizeLinear", &[1], infer_quantize, lower_quantize).with_flops(flops_per_element),
     OpDef::new("com.microsoft", "DequantizeLinear", &[1], infer_dequantize, lower_dequantize)
         .with_flops(flops_per_element),
@@ -68,7 +71,7 @@ fn quotient_precision(cx: &NodeView<'_>) -> Result<Precision> {
 }
 
 fn lower_quantize(cx: &mut LowerCx<'_>) -> Result<()> {
-    let a = Arrangement::of(cx, 1, 2)?;
+    let a = Arrangement::of(cx, 1, 2)?.physical(cx)?;
     let precision = quotient_precision(cx)?;
     let dtype = cx.out_ty(0)?.dtype;
     let (x, scale, zero) = (as_f32(cx, 0)?, as_f32(cx, 1)?, cx.opt(2)?);
@@ -124,7 +127,7 @@ fn infer_dequantize(cx: &mut InferCx<'_>) -> Result<()> {
 }
 
 fn lower_dequantize(cx: &mut LowerCx<'_>) -> Result<()> {
-    let a = Arrangement::of(cx, 1, 2)?;
+    let a = Arrangement::of(cx, 1, 2)?.physical(cx)?;
     let dtype = cx.dtype(0)?;
     let scale = as_f32(cx, 1)?;
     let (x, zero, key) = match SmallFloat::of(dtype) {

@@ -34,6 +34,10 @@ fn count(cx: &NodeView<'_>) -> Result<Dim> {
             return Err(wrong(format!("expected a scalar, found {}", cx.ty(i)?)).at_input(i));
         }
     }
+    if (0..3).any(|i| cx.constant(i).is_none() && cx.dims(i).is_none()) {
+        // Known only at run time: the declared count, checked then.
+        return cx.declared(0, 1).map(|s| s[0].clone()).ok_or_else(|| cx.unknown(1));
+    }
     let zero_step = || wrong("a step of 0").at_input(2);
     if cx.dtype(0)?.is_int() {
         let ints = |i| -> Result<Dim> {
@@ -75,7 +79,7 @@ fn dims(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let dtype = cx.dtype(0)?;
     let n = cx.out_ty(0)?.numel();
-    let d = Range { start: cx.x(0)?, delta: cx.x(2)?, y: cx.y(0)?, n };
+    let d = Range { start: cx.x(0)?, limit: cx.x(1)?, delta: cx.x(2)?, y: cx.y(0)?, n };
     cx.call(&[dtype], d)
 }
 

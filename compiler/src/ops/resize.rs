@@ -3,10 +3,11 @@
 //! <https://onnx.ai/onnx/operators/onnx__Resize.html>, <https://onnx.ai/onnx/operators/onnx__Upsample.html>
 
 use super::number::number_bytes;
+use super::run_time::check_ints;
 use super::view::{NodeView, Result, resolve_axes, wrong};
 use super::{InferCx, LayoutRule, OpDef, tensor};
 use crate::error::{CompileError, Stage};
-use crate::ir::{Dim, Layout, Type};
+use crate::ir::{Dim, Layout};
 use crate::lower::{LowerCx, width_of};
 use kiln_kernels::{
     Coordinates, Dtype, Interpolate, NearestRounding, Operand, ResizeMode, ResizeNearest, ResizeRule, ResizeTable,
@@ -108,8 +109,7 @@ fn plan(cx: &NodeView<'_>) -> Result<Vec<Option<Axis>>> {
         }
     } else if let Some(i) = scales_at.filter(|&i| given(cx, i).unwrap_or(false)) {
         // Scales known only at run time: the declared shape of the result, checked then.
-        let message = "its values must be constant, or the result's shape declared";
-        let shape = declared(cx).ok_or_else(|| wrong(message).at_input(i))?;
+        let shape = cx.declared(0, x.rank()).ok_or_else(|| cx.unknown(i))?;
         counted(usize::try_from(cx.ty(i)?.numel().as_const().unwrap_or(0)).unwrap_or(0))?;
         for (at, &a) in axes.iter().enumerate() {
             plan[a] = Some(Axis { n_out: shape[a].clone(), scale: 0.0, at, run_time_scale: true });
@@ -117,7 +117,15 @@ fn plan(cx: &NodeView<'_>) -> Result<Vec<Option<Axis>>> {
         return Ok(plan);
     } else {
         let i = sizes_at.filter(|&i| cx.has(i)).ok_or_else(|| wrong("neither scales nor sizes are given"))?;
-        let sizes = cx.need_dims(i)?;
+        let sizes = match cx.dims(i) {
+            Some(d) => d,
+            // Known only at run time: the declared extents, checked then.
+            None if cx.text("keep_aspect_ratio_policy", "stretch")? == "stretch" => {
+                let shape = cx.declared(0, x.rank()).ok_or_else(|| cx.unknown(i))?;
+                axes.iter().map(|&a| shape[a].clone()).collect()
+            }
+            None => return Err(cx.unknown(i)),
+        };
         counted(sizes.len())?;
         if sizes.iter().any(|d| d.as_const().is_some_and(|d| d < 0)) {
             return Err(wrong("a negative size").at_input(i));
@@ -165,12 +173,6 @@ fn kept_ratio(cx: &NodeView<'_>, axes: &[usize], sizes: &[Dim]) -> Result<Option
         scale = Some(scale.map_or(s, |o| if larger { o.max(s) } else { o.min(s) }));
     }
     Ok(scale)
-}
-
-/// The result's declared shape, if it has constant extents.
-fn declared(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
-    let Some(Type::Tensor(t)) = &cx.graph.value(cx.node.output(0)?).ty else { return None };
-    (t.rank() == cx.rank(0).ok()? && t.const_dims().is_some()).then(|| t.shape.clone())
 }
 
 fn coordinates(cx: &NodeView<'_>) -> Result<Coordinates> {
@@ -248,6 +250,14 @@ fn flops(cx: &NodeView<'_>) -> Result<Dim> {
 
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let plan = plan(cx)?;
+    if let (_, Some(scales), Some(sizes)) = positions(cx)
+        && !given(cx, scales)?
+        && cx.dims(sizes).is_none()
+    {
+        let planned: Vec<Dim> =
+            axes(cx)?.into_iter().map(|a| cx.out_shape(0).map(|s| s[a].clone())).collect::<Result<_>>()?;
+        check_ints(cx, sizes, 0, &planned)?;
+    }
     let mut resized: Vec<(usize, Axis)> =
         plan.into_iter().enumerate().filter_map(|(a, axis)| Some((a, axis?))).collect();
     if resized.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! <https://onnx.ai/onnx/operators/onnx__ScatterElements.html>, <https://onnx.ai/onnx/operators/onnx__ScatterND.html>
 
-use super::index::{as_i64, last8};
+use super::index::{as_i64, check_constant, last8};
 use super::strided::row_major;
 use super::view::{NodeView, Result, wrong};
 use super::{InferCx, OpDef, tensor};
@@ -31,6 +31,7 @@ fn elements_axis(cx: &NodeView<'_>) -> Result<usize> {
             return Err(wrong(format!("{indices} is longer than {x} in axis {a}")).at_input(1));
         }
     }
+    check_constant(cx, 1, &x.shape[axis..=axis])?;
     Ok(axis)
 }
 
@@ -129,6 +130,7 @@ fn tuple_len(cx: &NodeView<'_>) -> Result<usize> {
     if k > cx.rank(0)? {
         return Err(wrong(format!("index tuples of {k} for {}", cx.ty(0)?)).at_input(1));
     }
+    check_constant(cx, 1, &cx.shape(0)?[..k])?;
     Ok(k)
 }
 

@@ -2,11 +2,15 @@
 //!
 //! <https://onnx.ai/onnx/operators/onnx__Slice.html>
 
+use super::found::slot;
+use super::index::{as_i64, last8};
 use super::strided::Window;
 use super::view::{NodeView, Result, resolve_axes, wrong};
 use super::{InferCx, OpDef, tensor};
+use crate::error::{CompileError, Stage};
 use crate::ir::Dim;
-use crate::lower::LowerCx;
+use crate::lower::{LowerCx, width_of};
+use kiln_kernels::{Dtype, NO_SLOT, Operand, SliceAt};
 
 pub(super) static OPS: &[OpDef] = &[OpDef::new("", "Slice", &[1, 10, 11, 13], infer, lower).with_dims(dims)];
 
@@ -45,6 +49,31 @@ fn span(extent: &Dim, start: &Dim, end: &Dim, step: i64) -> (Dim, Dim) {
         let n = (start.clone() - end).at_least(&zero).ceil_div(&Dim::Const(-step));
         (start, n)
     }
+}
+
+/// Whether the bounds are known only at run time.
+fn at_run_time(cx: &NodeView<'_>) -> bool {
+    cx.version() >= 10 && (1..5).any(|i| cx.has(i) && cx.dims(i).is_none())
+}
+
+/// The result's extents where the bounds are known only at run time: declared ones, else symbols up to the operand's.
+fn run_time_extents(cx: &mut InferCx<'_>) -> Result<Vec<Dim>> {
+    let x = cx.ty(0)?;
+    if let Some(declared) = cx.declared(0, x.rank()) {
+        return Ok(declared);
+    }
+    let n = cx.shape(1)?.first().and_then(|n| usize::try_from(n.as_const()?).ok());
+    let axes = match (cx.has(3), cx.const_ints(3), n) {
+        (true, Some(axes), _) => resolve_axes(&axes, x.rank())?,
+        (false, _, Some(n)) => (0..n.min(x.rank())).collect(),
+        _ => (0..x.rank()).collect(),
+    };
+    let mut dims = x.shape.clone();
+    for a in axes {
+        let most = x.shape[a].upper();
+        dims[a] = cx.data_dim("sliced", 0, most);
+    }
+    Ok(dims)
 }
 
 /// The operand's window that the node selects.
@@ -87,7 +116,16 @@ fn window(cx: &NodeView<'_>) -> Result<Window> {
 }
 
 fn infer(cx: &mut InferCx<'_>) -> Result<()> {
-    let dims = window(cx)?.dims;
+    let dims = if at_run_time(cx) {
+        for i in 1..5 {
+            if cx.has(i) {
+                cx.expect_dtype(i, &[Dtype::I32, Dtype::I64])?;
+            }
+        }
+        run_time_extents(cx)?
+    } else {
+        window(cx)?.dims
+    };
     let dtype = cx.dtype(0)?;
     cx.set(0, tensor(dtype, dims));
     Ok(())
@@ -109,7 +147,48 @@ fn dims(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
 }
 
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
+    if at_run_time(cx) {
+        return lower_at(cx);
+    }
     window(cx)?.lower(cx, 0, 0)
+}
+
+/// A slice whose bounds are read at run time.
+fn lower_at(cx: &mut LowerCx<'_>) -> Result<()> {
+    let (x, y) = (cx.ty(0)?, cx.out_ty(0)?);
+    let too_many = || CompileError::new(Stage::Lower, format!("rank {}, the kernel takes 8", x.rank()));
+    // An extent that is a symbol of this node's own is bounded by the operand's.
+    let own = |d: &Dim, e: &Dim| if d == e { None } else { slot(d).ok() };
+    let missing = 8usize.checked_sub(x.rank()).ok_or_else(too_many)?;
+    let slots: [usize; 8] =
+        std::array::from_fn(|i| i.checked_sub(missing).and_then(|a| own(&y.shape[a], &x.shape[a])).unwrap_or(NO_SLOT));
+    let most: Vec<Dim> =
+        y.shape.iter().zip(&x.shape).map(|(d, e)| if own(d, e).is_some() { e.clone() } else { d.clone() }).collect();
+    let exact = slots.iter().all(|&s| s == NO_SLOT);
+    let bytes = most.iter().cloned().product::<Dim>() * Dim::from(x.dtype.size_bytes());
+    let opt = |cx: &mut LowerCx<'_>, i| if cx.has(i) { as_i64(cx, i).map(Some) } else { Ok(None) };
+    let [n0, n1, n2, n3, n4, n5, n6, n7] = slots;
+    let d = SliceAt {
+        x: cx.x(0)?,
+        starts: as_i64(cx, 1)?,
+        ends: as_i64(cx, 2)?,
+        axes: opt(cx, 3)?,
+        steps: opt(cx, 4)?,
+        y: Operand { bytes, ..cx.y(0)? },
+        rank: Dim::from(x.rank()),
+        dims: last8(&x.shape, 1).ok_or_else(too_many)?,
+        planned: last8(&most, 1).ok_or_else(too_many)?,
+        exact,
+        n0,
+        n1,
+        n2,
+        n3,
+        n4,
+        n5,
+        n6,
+        n7,
+    };
+    cx.call(&[width_of(x.dtype)?, Dtype::I64], d)
 }
 
 #[cfg(test)]
@@ -156,6 +235,23 @@ mod tests {
         assert!(zero_step.constant(ints(&[0])).constant(ints(&[0])).infer().is_err());
         let twice = case("", "Slice", 11).input(x).constant(ints(&[0, 0])).constant(ints(&[1, 1]));
         assert!(twice.constant(ints(&[1, -1])).infer().is_err());
+    }
+
+    #[test]
+    fn bounds_at_run_time() {
+        let x = Tensor::from_u8s(&[2, 3], &[0, 1, 2, 3, 4, 5]);
+        for (start, end, step, dims, want) in [
+            (0, 2, 1, [2, 2], vec![0, 1, 3, 4]),
+            (-1, i64::MIN, -2, [2, 2], vec![2, 0, 5, 3]),
+            (5, 9, 1, [2, 0], vec![]),
+            (i64::MAX, 0, -1, [2, 2], vec![2, 1, 5, 4]),
+        ] {
+            let c = case("", "Slice", 13).input(x.clone()).input(ints(&[start])).input(ints(&[end]));
+            let y = c.constant(ints(&[1])).input(ints(&[step])).run().unwrap();
+            assert_eq!(y[0], Tensor::from_u8s(&dims, &want), "{start}..{end} by {step}");
+        }
+        let c = case("", "Slice", 13).input(x).input(ints(&[0])).input(ints(&[1])).input(ints(&[2]));
+        assert!(c.run().is_err());
     }
 
     #[test]

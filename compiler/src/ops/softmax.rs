@@ -46,10 +46,9 @@ fn flops(cx: &NodeView<'_>) -> Result<Dim> {
 
 fn lower_softmax(cx: &mut LowerCx<'_>, log: bool) -> Result<()> {
     let [outer, n, inner] = lines(cx)?;
-    let (x, y) = (half::x(cx, 0)?, half::y(cx, 0)?);
-    let dtype = half::compute_dtype(cx.dtype(0)?);
-    cx.call(&[dtype], Softmax { x, y: y.at.clone(), outer, n, inner, log })?;
-    y.finish(cx)
+    let (x, y) = (cx.x(0)?, cx.y(0)?);
+    let dtype = cx.dtype(0)?;
+    cx.call(&[dtype], Softmax { x, y, outer, n, inner, log })
 }
 
 fn lower_hardmax(cx: &mut LowerCx<'_>) -> Result<()> {

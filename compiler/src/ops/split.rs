@@ -2,6 +2,7 @@
 //!
 //! <https://onnx.ai/onnx/operators/onnx__Split.html>
 
+use super::run_time::check_ints;
 use super::strided::Window;
 use super::view::{NodeView, Result, wrong};
 use super::{InferCx, OpDef, tensor};
@@ -17,7 +18,16 @@ pub(super) static OPS: &[OpDef] = &[OpDef::new("", "Split", &[1, 2, 11, 13, 18],
 fn parts(cx: &NodeView<'_>, extent: &Dim) -> Result<Vec<Dim>> {
     let n = cx.n_outputs();
     let given = if cx.has(1) {
-        Some(cx.need_dims(1)?)
+        match cx.dims(1) {
+            Some(d) => Some(d),
+            // Known only at run time: the declared extents, checked then.
+            None => {
+                let at = axis(cx)?;
+                let rank = cx.rank(0)?;
+                let part = |i| cx.declared(i, rank).map(|shape| shape[at].clone());
+                Some((0..n).map(part).collect::<Option<Vec<_>>>().ok_or_else(|| cx.unknown(1))?)
+            }
+        }
     } else {
         cx.opt_ints("split")?.map(|v| v.iter().map(|&d| Dim::Const(d)).collect())
     };
@@ -76,6 +86,9 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let shape = cx.physical(0)?;
     let parts = parts(cx, &cx.shape(0)?[axis])?;
     let block = if axis == 1 && cx.layout(0)? == Layout::Blocked16 { Dim::Const(16) } else { Dim::Const(1) };
+    if cx.has(1) && cx.dims(1).is_none() {
+        check_ints(cx, 1, 0, &parts)?;
+    }
     let mut at = Dim::Const(0);
     for (i, part) in parts.into_iter().enumerate() {
         let mut window = Window::whole(&shape);

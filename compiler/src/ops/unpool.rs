@@ -71,7 +71,7 @@ fn lower_unpool(cx: &mut LowerCx<'_>) -> Result<()> {
     let unpooled = unpooled(cx)?;
     let shape = cx.out_shape(0)?.to_vec();
     if cx.has(2) && cx.dims(2).is_none() {
-        check_ints(cx, 2, 0, &shape, false)?;
+        check_ints(cx, 2, 0, &shape)?;
     }
     let len: Dim = unpooled.iter().cloned().product();
     let y = cx.y(0)?;
@@ -94,86 +94,101 @@ fn lower_unpool(cx: &mut LowerCx<'_>) -> Result<()> {
     copy.lower(cx, x.dtype, target, y)
 }
 
-/// All of a Col2Im's geometry, per spatial axis.
-struct Blocks {
-    image: Vec<Dim>,
-    block: Vec<Dim>,
-    cols: Vec<Dim>,
+/// A Col2Im's attributes, per spatial axis.
+struct Steps {
     strides: Vec<i64>,
     dilations: Vec<i64>,
     pads: Vec<i64>,
 }
 
-fn blocks(cx: &NodeView<'_>, image: Vec<Dim>, block: Vec<Dim>) -> Result<Blocks> {
-    let n = image.len();
-    if block.len() != n || n == 0 || n > 4 {
-        return Err(wrong(format!("{n} image extents and {} block extents, expected up to 4", block.len())));
-    }
+fn steps(cx: &NodeView<'_>, n: usize) -> Result<Steps> {
     let strides = per_axis(cx, "strides", n, 1, 1)?;
     let dilations = per_axis(cx, "dilations", n, 1, 1)?;
     let pads = per_axis(cx, "pads", 2 * n, 0, 0)?;
-    let cols = (0..n)
+    Ok(Steps { strides, dilations, pads })
+}
+
+/// How many columns blocks of this shape give.
+fn columns(image: &[Dim], block: &[Dim], s: &Steps) -> Dim {
+    let n = image.len();
+    (0..n)
         .map(|i| {
-            let reach = (block[i].clone() - Dim::Const(1)) * Dim::Const(dilations[i]) + Dim::Const(1);
-            let room = image[i].clone() + Dim::Const(pads[i] + pads[n + i]) - reach;
-            room.floor_div(&Dim::Const(strides[i])) + Dim::Const(1)
+            let reach = (block[i].clone() - Dim::Const(1)) * Dim::Const(s.dilations[i]) + Dim::Const(1);
+            let room = image[i].clone() + Dim::Const(s.pads[i] + s.pads[n + i]) - reach;
+            room.floor_div(&Dim::Const(s.strides[i])) + Dim::Const(1)
         })
-        .collect();
-    Ok(Blocks { image, block, cols, strides, dilations, pads })
+        .product()
 }
 
 fn infer_col2im(cx: &mut InferCx<'_>) -> Result<()> {
     cx.expect_rank(0, 3)?;
     let x = cx.ty(0)?;
-    let block = cx.need_dims(2)?;
+    let rank = cx.shape(1)?.first().and_then(|n| usize::try_from(n.as_const()?).ok());
+    let rank = rank.filter(|n| (1..=4).contains(n)).ok_or_else(|| wrong("expected up to 4 extents").at_input(1))?;
+    let steps = steps(cx, rank)?;
+    // What is known only at run time comes from the declared extents, and is checked then.
+    let declared = || cx.declared(0, rank + 2);
     let image = match cx.dims(1) {
         Some(d) => d,
-        None => cx.declared(0, block.len() + 2).map(|d| d[2..].to_vec()).ok_or_else(|| cx.unknown(1))?,
+        None => declared().map(|d| d[2..].to_vec()).ok_or_else(|| cx.unknown(1))?,
     };
-    let b = blocks(cx, image, block)?;
-    if b.image.iter().chain(&b.block).any(|d| d.as_const().is_some_and(|d| d < 1)) {
-        return Err(wrong("expected positive extents"));
+    if image.iter().any(|d| d.as_const().is_some_and(|d| d < 1)) {
+        return Err(wrong("expected positive extents").at_input(1));
     }
-    let places: Dim = b.block.iter().cloned().product();
-    let columns: Dim = b.cols.iter().cloned().product();
-    let known = |d: &Dim| d.as_const();
-    if let (Some(c), Some(p)) = (known(&x.shape[1]), known(&places))
-        && c % p != 0
-    {
-        return Err(wrong(format!("{c} rows of {x} in blocks of {p}")).at_input(0));
+    let channels = match cx.dims(2) {
+        Some(block) => {
+            if block.len() != rank || block.iter().any(|d| d.as_const().is_some_and(|d| d < 1)) {
+                return Err(wrong(format!("expected {rank} positive extents")).at_input(2));
+            }
+            let places: Dim = block.iter().cloned().product();
+            if x.shape[1].as_const().zip(places.as_const()).is_some_and(|(c, p)| c % p != 0) {
+                return Err(wrong(format!("{} rows of {x} in blocks of {places}", x.shape[1])).at_input(0));
+            }
+            let columns = columns(&image, &block, &steps);
+            if columns.as_const().zip(x.shape[2].as_const()).is_some_and(|(a, b)| a != b) {
+                return Err(wrong(format!("{x} has {} columns, the geometry {columns}", x.shape[2])).at_input(0));
+            }
+            x.shape[1].floor_div(&places)
+        }
+        None => declared().map(|d| d[1].clone()).ok_or_else(|| cx.unknown(2))?,
+    };
+    if channels.is(0) && !x.shape[1].is(0) {
+        return Err(wrong("no channels").at_input(2));
     }
-    if known(&columns).zip(known(&x.shape[2])).is_some_and(|(a, b)| a != b) {
-        return Err(wrong(format!("{x} has {} columns, the geometry {columns}", x.shape[2])).at_input(0));
-    }
-    let shape = [x.shape[0].clone(), x.shape[1].floor_div(&places)].into_iter().chain(b.image).collect();
+    let shape = [x.shape[0].clone(), channels].into_iter().chain(image).collect();
     cx.set(0, tensor(x.dtype, shape));
     Ok(())
 }
 
 fn lower_col2im(cx: &mut LowerCx<'_>) -> Result<()> {
-    let dtype = cx.dtype(0)?;
-    let y = cx.out_shape(0)?;
+    let (x, y) = (cx.ty(0)?, cx.out_shape(0)?);
+    let image = &y[2..];
+    let rank = image.len();
     if cx.dims(1).is_none() {
-        check_ints(cx, 1, 0, &y[2..], false)?;
+        check_ints(cx, 1, 0, image)?;
     }
-    let b = blocks(cx, y[2..].to_vec(), cx.need_dims(2)?)?;
-    let missing = 4usize
-        .checked_sub(b.image.len())
-        .ok_or_else(|| CompileError::new(Stage::Lower, "more than four spatial axes"))?;
+    let steps = steps(cx, rank)?;
+    let missing =
+        4usize.checked_sub(rank).ok_or_else(|| CompileError::new(Stage::Lower, "more than four spatial axes"))?;
     let dims = |v: &[Dim]| std::array::from_fn(|i| i.checked_sub(missing).map_or(Dim::Const(1), |i| v[i].clone()));
     let ints = |v: &[i64], pad| std::array::from_fn(|i| Dim::Const(i.checked_sub(missing).map_or(pad, |i| v[i])));
+    let block = cx.dims(2);
     let d = Col2Im {
         x: cx.x(0)?,
+        stated: if block.is_none() { Some(cx.x(2)?) } else { None },
         y: cx.y(0)?,
         n: y[0].clone() * y[1].clone(),
-        image: dims(&b.image),
-        block: dims(&b.block),
-        cols: dims(&b.cols),
-        strides: ints(&b.strides, 1),
-        dilations: ints(&b.dilations, 1),
-        pads: ints(&b.pads, 0),
+        places: x.shape[1].floor_div(&y[1]),
+        columns: x.shape[2].clone(),
+        rank: Dim::from(rank),
+        image: dims(image),
+        block: block.map_or(std::array::from_fn(|_| Dim::Const(1)), |b| dims(&b)),
+        strides: ints(&steps.strides, 1),
+        dilations: ints(&steps.dilations, 1),
+        before: ints(&steps.pads[..rank], 0),
+        after: ints(&steps.pads[rank..], 0),
     };
-    cx.call(&[dtype], d)
+    cx.call(&[x.dtype, Dtype::I64], d)
 }
 
 #[cfg(test)]

@@ -135,6 +135,18 @@ impl<'a> NodeView<'a> {
             .collect()
     }
 
+    /// A result's declared extents, if they are constant and of this rank: what an operator may fall back on whose
+    /// extents depend on operands known only at run time. Its kernel must check them.
+    pub fn declared(&self, i: usize, rank: usize) -> Option<Vec<Dim>> {
+        let Some(Type::Tensor(t)) = &self.graph.value(self.node.output(i)?).ty else { return None };
+        (t.rank() == rank && t.const_dims().is_some()).then(|| t.shape.clone())
+    }
+
+    /// What to say where an operand's values are needed and no declared shape stands in for them.
+    pub fn unknown(&self, i: usize) -> CompileError {
+        wrong("its values must be known at compile time, or the result's shape declared").at_input(i)
+    }
+
     /// Refuses an operand whose element type is not one of these.
     pub fn expect_dtype(&self, i: usize, allowed: &[Dtype]) -> Result<()> {
         let found = self.dtype(i)?;

@@ -20,6 +20,7 @@ const FOLD_MAX_BYTES: usize = 1 << 28;
 
 /// Infers types and folds constants.
 pub fn infer(graph: &mut Graph) -> Result<(), CompileErrors> {
+    super::expand::expand(graph);
     let mut errors = CompileErrors::default();
     let mut next_slot = 0;
     let nodes = std::mem::take(&mut graph.nodes);
@@ -41,6 +42,8 @@ pub fn infer(graph: &mut Graph) -> Result<(), CompileErrors> {
             continue;
         }
         match infer_node(graph, &node, op, &mut next_slot) {
+            // Weights keep their codes until the quantised patterns were looked for.
+            Ok(()) if node.is("DequantizeLinear") => kept.push(node),
             Ok(()) => match fold_node(graph, &node, op) {
                 Ok(true) => {}
                 Ok(false) => kept.push(node),
@@ -51,6 +54,25 @@ pub fn infer(graph: &mut Graph) -> Result<(), CompileErrors> {
             },
             Err(e) => {
                 errors.push(named(e));
+                kept.push(node);
+            }
+        }
+    }
+    graph.nodes = kept;
+    errors.or_ok(())
+}
+
+/// Folds what has constant operands in an inferred graph.
+pub(super) fn fold(graph: &mut Graph) -> Result<(), CompileErrors> {
+    let mut errors = CompileErrors::default();
+    let nodes = std::mem::take(&mut graph.nodes);
+    let mut kept = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        match ops::find(&node).and_then(|op| fold_node(graph, &node, op)) {
+            Ok(true) => {}
+            Ok(false) => kept.push(node),
+            Err(e) => {
+                errors.push(e.at_node(&node.name, &node.full_op()));
                 kept.push(node);
             }
         }

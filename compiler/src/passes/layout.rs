@@ -4,8 +4,9 @@
 //! makes the bytes converted fewest: a minimum cut, exact. A value is converted once for all its readers.
 
 use crate::cut::{INFINITE, Network, SINK, SOURCE};
-use crate::ir::{Graph, Layout, Node, TensorType, Value, ValueId};
+use crate::ir::{Attr, Graph, Layout, Node, TensorType, Value, ValueId};
 use crate::ops::conv::{BlockedForm, blocked_form};
+use crate::ops::int_conv;
 use crate::ops::view::NodeView;
 use crate::ops::{self, LayoutRule};
 use kiln_kernels::Dtype;
@@ -39,7 +40,9 @@ pub fn assign(graph: &mut Graph) {
 
 /// Whether a value can lie in the blocked layout at all.
 fn blockable(ty: &TensorType) -> bool {
-    ty.dtype == Dtype::F32 && ty.rank() >= 3 && ty.const_dims().is_some_and(|d| !d.contains(&0))
+    matches!(ty.dtype, Dtype::F32 | Dtype::U8 | Dtype::I8)
+        && ty.rank() >= 3
+        && ty.const_dims().is_some_and(|d| !d.contains(&0))
 }
 
 fn mode(graph: &Graph, node: &Node) -> Mode {
@@ -55,6 +58,13 @@ fn mode(graph: &Graph, node: &Node) -> Mode {
             Some(BlockedForm::Direct | BlockedForm::Depthwise) => Mode::Blocked,
         };
     }
+    if let Some(form) = int_conv::blocked_form(&view) {
+        return if form == BlockedForm::First { Mode::First } else { Mode::Blocked };
+    }
+    let bytes = |ty: &TensorType| ty.dtype != Dtype::F32;
+    if (bytes(out) || view.ty(0).is_ok_and(bytes)) && !takes_blocked_bytes(node) {
+        return Mode::Plain;
+    }
     let Ok(op) = ops::find(node) else { return Mode::Plain };
     let fits = match op.layout {
         LayoutRule::Plain => false,
@@ -63,6 +73,16 @@ fn mode(graph: &Graph, node: &Node) -> Mode {
         LayoutRule::ChannelConcat => concat_fits(&view),
     };
     if fits { Mode::Either } else { Mode::Plain }
+}
+
+/// Whether an operator has kernels over blocked tensors of 8-bit codes.
+fn takes_blocked_bytes(node: &Node) -> bool {
+    match node.op.as_str() {
+        "QuantizeLinear" | "DequantizeLinear" | "MaxPool" | "QLinearAdd" | "QLinearMul" | "QLinearSigmoid"
+        | "QLinearLeakyRelu" | "CodeTable" => true,
+        "QLinearGlobalAveragePool" => !matches!(node.attrs.get("channels_last"), Some(Attr::Int(v)) if *v != 0),
+        _ => false,
+    }
 }
 
 fn elementwise_fits(view: &NodeView<'_>, out: &TensorType) -> bool {
@@ -82,10 +102,11 @@ fn elementwise_fits(view: &NodeView<'_>, out: &TensorType) -> bool {
             continue;
         }
         let same = ty.rank() == out.rank()
-            && ty.dtype.size_bytes() == 4
+            && (ty.dtype == Dtype::F32
+                || (matches!(ty.dtype, Dtype::U8 | Dtype::I8) && takes_blocked_bytes(view.node)))
             && ty.shape[1] == out.shape[1]
             && ty.shape.iter().zip(&out.shape).all(|(a, b)| a == b || a.is(1));
-        if !same || ty.dtype != Dtype::F32 {
+        if !same {
             return false;
         }
         full = true;

@@ -3,20 +3,28 @@
 mod affine;
 mod dead;
 mod epilogue;
+mod expand;
 mod infer;
 mod layout;
 mod pad;
 mod patterns;
 mod permute;
+mod qdq;
+mod recode;
 mod rewrite;
 
 pub use infer::infer;
+pub use qdq::fuse_qdq;
 
 use crate::error::CompileErrors;
 use crate::ir::Graph;
 
 /// Everything after inference, in order.
 pub fn simplify(graph: &mut Graph) -> Result<(), CompileErrors> {
+    qdq::fuse_qdq(graph);
+    dead::remove_dead(graph);
+    recode::to_unsigned(graph);
+    infer::fold(graph)?;
     dead::remove_dead(graph);
     dead::merge_equal(graph);
     dead::remove_dead(graph);

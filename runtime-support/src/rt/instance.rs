@@ -104,6 +104,31 @@ impl<'a> Instance<'a> {
         nodes: &'static [(u32, &'static str)],
         steps: fn(&Cx<'_>),
     ) -> Result<(), Error> {
+        self.run_with(regions, nodes, &mut |cx| steps(cx))
+    }
+
+    /// Runs one step after the other and calls `each` with the number of every one that is done.
+    pub fn run_each<'r>(
+        &'r mut self,
+        regions: &mut [Region<'r>],
+        nodes: &'static [(u32, &'static str)],
+        steps: &[fn(&Cx<'_>)],
+        each: &mut dyn FnMut(usize),
+    ) -> Result<(), Error> {
+        self.run_with(regions, nodes, &mut |cx| {
+            for (i, step) in steps.iter().enumerate() {
+                step(cx);
+                each(i);
+            }
+        })
+    }
+
+    fn run_with<'r>(
+        &'r mut self,
+        regions: &mut [Region<'r>],
+        nodes: &'static [(u32, &'static str)],
+        steps: &mut dyn FnMut(&Cx<'_>),
+    ) -> Result<(), Error> {
         let Self { arena, weights, isa, state } = self;
         if let [a, w, ..] = regions {
             *a = Region::write(arena.bytes_mut());

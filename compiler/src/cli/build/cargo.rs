@@ -57,6 +57,9 @@ pub(super) fn build(texts: &[&Text], builder: &Builder<'_>) -> Result<BTreeMap<S
     if run.executables.is_empty() && run.errors.is_empty() && !run.began {
         return Err(format!("cargo built nothing: {}", run.output));
     }
+    if let Some((name, message)) = &run.dependency_error {
+        return Err(format!("crate {name}, which generated code needs, does not build: {message}"));
+    }
     let mut outcomes = BTreeMap::new();
     for text in texts {
         let outcome = match run.executables.get(&text.name) {
@@ -86,6 +89,8 @@ struct Run {
     output: String,
     /// Whether cargo got as far as compiling something.
     began: bool,
+    /// A crate that is not a generated one, and what is wrong with it.
+    dependency_error: Option<(String, String)>,
 }
 
 fn cargo(
@@ -140,12 +145,20 @@ fn cargo(
 fn take_message(line: &str, names: &BTreeSet<&str>, run: &mut Run) {
     let Ok(json) = serde_json::from_str::<serde_json::Value>(line) else { return };
     run.began |= json["reason"].as_str() == Some("compiler-artifact");
-    let Some(name) = json["target"]["name"].as_str().filter(|n| names.contains(n)) else { return };
+    let Some(name) = json["target"]["name"].as_str() else { return };
+    let is_error = json["message"]["level"].as_str() == Some("error");
+    if !names.contains(name) {
+        if is_error && run.dependency_error.is_none() {
+            let text = json["message"]["message"].as_str().unwrap_or_default();
+            run.dependency_error = Some((name.to_owned(), text.to_owned()));
+        }
+        return;
+    }
     if let Some(executable) = json["executable"].as_str() {
         run.executables.insert(name.to_owned(), executable.into());
     }
     let message = &json["message"];
-    if message["level"].as_str() == Some("error") {
+    if is_error {
         let text = message["message"].as_str().unwrap_or_default();
         let mut files = BTreeSet::new();
         span_files(message, &mut files);

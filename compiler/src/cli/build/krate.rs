@@ -16,8 +16,6 @@ pub(super) struct Text {
     pub(super) manifest: String,
     /// `src/main.rs`.
     pub(super) main: String,
-    /// Bytes that rustc has to read.
-    pub(super) source_bytes: u64,
 }
 
 impl Text {
@@ -41,9 +39,7 @@ impl Text {
             "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n[dependencies]\n{}\n",
             builder.kiln.dependency()
         );
-        let source_bytes = modules.iter().filter_map(|m| std::fs::metadata(&m.artifact.source).ok()).map(|m| m.len());
-        let source_bytes = source_bytes.sum();
-        Self { name, manifest, main, source_bytes }
+        Self { name, manifest, main }
     }
 
     /// Writes the crate into a folder.

@@ -10,16 +10,16 @@ use super::csr::Csr;
 use super::greedy::NOWHERE;
 
 /// The lowest placement found from `order`, starting at `offsets`' height; stops at `target` or after `budget` steps.
-pub(super) fn climb(part: &Component, mut order: Vec<u32>, target: u64, mut budget: u64) -> Option<Vec<u64>> {
-    let lists = part.neighbours.as_ref()?;
+pub(super) fn climb(part: &Component, mut order: Vec<u32>, target: u64, budget: &mut u64) -> Option<Vec<u64>> {
+    let lists = part.neighbours.as_ref().filter(|_| *budget > 0)?;
     let mut tower = Tower::new(part, lists);
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
-    let mut height = tower.build(&order, &mut budget);
+    let mut height = tower.build(&order, budget);
     let mut best = (height, tower.offsets.clone());
     let mut kept = (tower.offsets.clone(), tower.below.clone());
     let mut since_better = 0u64;
     let patience = 300 + 10 * order.len() as u64;
-    while best.0 > target && budget > 0 && since_better < patience && order.len() > 1 {
+    while best.0 > target && *budget > 0 && since_better < patience && order.len() > 1 {
         let turns = tower.turns_to_change(&order, height);
         if turns.is_empty() {
             break;
@@ -32,7 +32,7 @@ pub(super) fn climb(part: &Component, mut order: Vec<u32>, target: u64, mut budg
             order.swap(a, b);
             swaps.push((a, b));
         }
-        let new_height = tower.build(&order, &mut budget);
+        let new_height = tower.build(&order, budget);
         since_better += 1;
         if new_height <= height {
             if new_height < height {

@@ -197,6 +197,7 @@ fn cut_out(problem: &Problem, ids: Vec<u32>, given: Csr, local: &[u32]) -> Compo
                 lists.push_row(neighbours.row(i as usize).iter().map(|&v| local[v as usize]));
             }
             part.lower_bound = clique::heaviest(&lists, &part.given, &part.sizes).0.max(fixed_end);
+            part.widths = clique::widths(&lists, &part.sizes);
             part.neighbours = Some(lists);
         }
     }

@@ -160,7 +160,7 @@ impl std::error::Error for PackError {}
 
 /// `kilnc pack`: reads buffers, places them within `capacity` bytes, writes them with offsets.
 pub fn pack_command(csv_text: &str, capacity: u64) -> Result<String, PackError> {
-    pack(csv_text, capacity, &Options::default()).map(|(text, _)| text)
+    pack(csv_text, capacity, &Options::thorough()).map(|(text, _)| text)
 }
 
 /// [`pack_command`] with options, and with the solution beside the text.

@@ -35,23 +35,36 @@ pub use problem::{Buffer, DEFAULT_ALIGNMENT, Problem, ProblemError};
 use search::{Outcome, Searcher};
 
 /// Conflicting pairs up to which they are listed; hill climbing and the exact search need the lists.
-const MAX_LISTED_PAIRS: u64 = 4_000_000;
+const MAX_LISTED_PAIRS: u64 = 1_000_000;
 
 /// Conflicting pairs up to which the greedy methods that look at each of them run.
 const MAX_GREEDY_PAIRS: u64 = 100_000_000;
 
-/// How much effort the solver may spend. All budgets are counts, so they mean the same on every machine.
+/// How much effort the solver may spend on a problem. All budgets are counts, so they mean the same on every machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Neighbours that hill climbing may look at, per component.
+    /// Neighbours that hill climbing may look at.
     pub climb_steps: u64,
-    /// Buffers and sections that the exact search may touch, per component.
+    /// Steps of the exact search: buffers and sections that it touches.
     pub search_steps: u64,
 }
 
 impl Default for Options {
+    /// Around half a second of an optimised build.
     fn default() -> Options {
-        Options { climb_steps: 20_000_000, search_steps: 2_000_000_000 }
+        Options { climb_steps: 20_000_000, search_steps: 400_000_000 }
+    }
+}
+
+impl Options {
+    /// Ten times the default's search, for when packing is all there is to do.
+    pub fn thorough() -> Options {
+        Options { climb_steps: 20_000_000, search_steps: 4_000_000_000 }
+    }
+
+    /// No climbing, no search: greedy placements only.
+    pub fn greedy() -> Options {
+        Options { climb_steps: 0, search_steps: 0 }
     }
 }
 
@@ -118,7 +131,7 @@ impl std::error::Error for Unfit {}
 
 /// Finds as low a placement as the options' budgets allow.
 pub fn solve(problem: &Problem, options: &Options) -> Solution {
-    solve_to(problem, problem.lower_bound(), options)
+    solve_to(problem, problem.lower_bound(), true, options)
 }
 
 /// Finds a placement within `capacity` bytes, not necessarily the lowest.
@@ -126,18 +139,19 @@ pub fn solve_capacity(problem: &Problem, capacity: u64, options: &Options) -> Re
     let lower_bound = problem.lower_bound();
     let unfit = |height, proven| Unfit { capacity, lower_bound, height, proven, culprits: problem.peak().to_vec() };
     if lower_bound > capacity {
-        let quick = Options { climb_steps: 0, search_steps: 0 };
-        return Err(unfit(solve(problem, &quick).height, true));
+        return Err(unfit(solve(problem, &Options::greedy()).height, true));
     }
-    let solution = solve_to(problem, capacity, options);
+    let solution = solve_to(problem, capacity, false, options);
     if solution.height <= capacity {
         return Ok(solution);
     }
     Err(unfit(solution.height, solution.proven_optimal))
 }
 
-/// Solves component by component; `target` is good enough.
-fn solve_to(problem: &Problem, target: u64, options: &Options) -> Solution {
+/// Solves component by component; `target` is good enough. `lower` says whether anything below the best greedy height
+/// is welcome, or only the target.
+fn solve_to(problem: &Problem, target: u64, lower: bool, options: &Options) -> Solution {
+    let mut left = options.clone();
     let mut offsets: Vec<u64> = problem.fixed.iter().map(|fixed| fixed.unwrap_or(0)).collect();
     let mut solution_method = Method::Trivial;
     let lower_bound = problem.lower_bound();
@@ -147,7 +161,7 @@ fn solve_to(problem: &Problem, target: u64, options: &Options) -> Solution {
     let mut height = least;
     for part in component::split(problem) {
         // A component that stays below what another needs anyway is low enough.
-        let placed = solve_component(part, target.max(least), options);
+        let placed = solve_component(part, target.max(least), lower, &mut left);
         solution_method = solution_method.max(placed.method);
         height = height.max(placed.height);
         least = least.max(placed.least);
@@ -169,43 +183,43 @@ struct Placed {
     method: Method,
 }
 
-fn solve_component(part: Component, target: u64, options: &Options) -> Placed {
+fn solve_component(part: Component, target: u64, lower: bool, left: &mut Options) -> Placed {
     let target = target.max(part.lower_bound);
     let n_pairs = part.n_pairs();
     let part = part.with_lists(MAX_LISTED_PAIRS);
     let mut method = Method::Greedy;
     let (mut offsets, order) = greedy_best(&part, n_pairs, target);
     let mut height = part.height(&offsets);
-    if height > target {
-        if let Some(better) = climb::climb(&part, order, target, options.climb_steps) {
-            if part.height(&better) < height {
-                (method, height, offsets) = (Method::HillClimb, part.height(&better), better);
-            }
-        }
+    let climbed = (height > target).then(|| climb::climb(&part, order, target, &mut left.climb_steps)).flatten();
+    if let Some(better) = climbed.filter(|better| part.height(better) < height) {
+        (method, height, offsets) = (Method::HillClimb, part.height(&better), better);
     }
-    let (better, least) = search_below(&part, height, target, options.search_steps);
+    let (better, least) = search_below(&part, height, target, lower, &mut left.search_steps);
     if let Some(better) = better {
         (method, height, offsets) = (Method::Search, part.height(&better), better);
     }
     Placed { height, offsets, least, method, ids: part.ids }
 }
 
-/// Exact search below `height`: at `target` first, then by bisection between what failed and what was found. Also says
-/// what the component needs at least, which rises when the search below is exhausted.
-fn search_below(part: &Component, height: u64, target: u64, budget: u64) -> (Option<Vec<u64>>, u64) {
+/// Exact search below `height`: at `target` first, then (if anything `lower` is welcome) by bisection between what
+/// failed and what was found. Also says what the component needs at least, which rises when a search is exhausted.
+fn search_below(part: &Component, height: u64, target: u64, lower: bool, budget: &mut u64) -> (Option<Vec<u64>>, u64) {
     let mut least = part.lower_bound;
     let mut best: Option<Vec<u64>> = None;
-    let (Some(searcher), true) = (Searcher::new(part), height > target) else { return (best, least) };
+    let searcher = (height > target && *budget > 0).then(|| Searcher::new(part)).flatten();
+    let Some(searcher) = searcher else { return (best, least) };
     // Heights are multiples of this, so nothing lies strictly between two neighbours.
     let grain = part.grain();
-    let (mut failed, mut found, mut left) = (target - 1, height, budget);
+    // Every height up to `failed` failed, `found` was found.
+    let (mut failed, mut found) = (target - 1, height);
     let mut capacity = target;
-    while failed + 1 < found && left > 0 {
-        let share = if capacity == target { left / 2 } else { budget / 8 };
-        let mut spend = share.min(left);
-        left -= spend;
+    // The target gets half of the budget, each later capacity a quarter of the other half.
+    let (first, later) = if lower { (*budget / 2, *budget / 8) } else { (*budget, 0) };
+    while capacity < found && *budget > 0 {
+        let share = if capacity == target { first } else { later }.min(*budget);
+        let mut spend = share;
         let outcome = searcher.search(capacity, &mut spend);
-        left += spend;
+        *budget -= share - spend;
         match outcome {
             Outcome::Found(offsets) => {
                 found = part.height(&offsets);
@@ -217,14 +231,11 @@ fn search_below(part: &Component, height: u64, target: u64, budget: u64) -> (Opt
             }
             Outcome::OutOfBudget => failed = capacity,
         }
-        // The next capacity: whole grains, at least one below what was found.
-        capacity = failed.midpoint(found) / grain * grain;
-        if capacity <= failed {
-            capacity = (failed / grain + 1) * grain;
-        }
-        if capacity >= found {
+        if !lower {
             break;
         }
+        // Whole grains, above what failed.
+        capacity = (failed.midpoint(found) / grain * grain).max((failed / grain + 1) * grain);
     }
     (best, least)
 }
@@ -243,14 +254,21 @@ fn greedy_best(part: &Component, n_pairs: u64, target: u64) -> (Vec<u64>, Vec<u3
     let mut order: Vec<u32> = part.free().collect();
     let mut done = greedy::by_time(part).is_some_and(|offsets| try_one(offsets, &order));
     let many = n_pairs > MAX_GREEDY_PAIRS;
+    // Without lists each neighbour has to be found anew: fewer ways are tried.
+    let listed = part.neighbours.is_some();
     for (at, keys) in order::GREEDY_ORDERS.iter().enumerate() {
         // However many pairs there are, one placement has to be made.
         if done || (many && (at > 0 || part.can_go_by_time())) {
             break;
         }
+        if !listed && keys[0] == order::Key::Width {
+            continue;
+        }
         order::sort(&mut order, keys, part, &totals);
-        done = try_one(greedy::best_gap(part, &order), &order)
-            || greedy::lowest_first(part, &order).is_some_and(|offsets| try_one(offsets, &order));
+        done = greedy::lowest_first(part, &order).is_some_and(|offsets| try_one(offsets, &order));
+        if !done && (listed || at == 0) {
+            done = try_one(greedy::best_gap(part, &order), &order);
+        }
     }
     best.map(|(_, offsets, order)| (offsets, order)).unwrap_or_default()
 }

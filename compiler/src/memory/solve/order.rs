@@ -10,15 +10,21 @@ pub(super) enum Key {
     Area,
     /// T: the greatest total of any section it lives in.
     Total,
-    /// W: lifetime (neighbours, in a graph).
+    /// W: lifetime (cliques it is in, for a graph).
     Width,
     /// Z: bytes.
     Size,
+    /// O: neighbours.
+    Overlaps,
 }
 
 /// The orders of the exact search, tried round-robin.
-pub(super) const SEARCH_ORDERS: [[Key; 3]; 3] =
-    [[Key::Width, Key::Area, Key::Total], [Key::Total, Key::Area, Key::Width], [Key::Total, Key::Width, Key::Area]];
+pub(super) const SEARCH_ORDERS: [[Key; 3]; 4] = [
+    [Key::Width, Key::Area, Key::Total],
+    [Key::Total, Key::Area, Key::Width],
+    [Key::Total, Key::Width, Key::Area],
+    [Key::Overlaps, Key::Area, Key::Total],
+];
 
 /// The orders of the greedy methods.
 pub(super) const GREEDY_ORDERS: [[Key; 3]; 5] = [
@@ -36,6 +42,7 @@ pub(super) fn sort(buffers: &mut [u32], order: &[Key; 3], part: &Component, tota
         Key::Total => u128::from(totals[i]),
         Key::Width => u128::from(part.widths[i]),
         Key::Size => u128::from(part.sizes[i]),
+        Key::Overlaps => part.neighbours.as_ref().map_or(0, |lists| lists.row(i).len() as u128),
     };
     buffers.sort_by(|&a, &b| {
         let differ = order.iter().map(|&key| value(key, b as usize).cmp(&value(key, a as usize)));

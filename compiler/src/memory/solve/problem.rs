@@ -119,7 +119,7 @@ pub(super) enum Conflicts {
 pub struct Problem {
     pub(super) sizes: Vec<u64>,
     pub(super) alignments: Vec<u64>,
-    /// Lifetime lengths, for the search's orders; for a graph the number of neighbours.
+    /// Lifetime lengths, for the search's orders; for a graph they are counted per component.
     pub(super) widths: Vec<u64>,
     pub(super) fixed: Vec<Option<u64>>,
     pub(super) conflicts: Conflicts,
@@ -161,7 +161,7 @@ impl Problem {
         let real = |&(a, b): &(usize, usize)| a != b && sizes[a] > 0 && sizes[b] > 0;
         let both = edges.iter().copied().filter(real).flat_map(|(a, b)| [(a as u32, b as u32), (b as u32, a as u32)]);
         let neighbours = Csr::from_pairs(n, both);
-        let widths = (0..n).map(|i| neighbours.row(i).len() as u64).collect();
+        let widths = vec![0; n];
         let alignments = alignments.to_vec();
         let conflicts = Conflicts::Graph { neighbours, cliques: Csr::new() };
         Ok(Problem { sizes, alignments, widths, fixed: vec![None; n], conflicts, lower_bound: 0, peak: Vec::new() }

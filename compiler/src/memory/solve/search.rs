@@ -7,11 +7,15 @@
 //!   MiniMalloc: a candidate tried in vain must rest on something unplaced, and members stack up from their own bounds);
 //! - dominance: no buffer starts where another could still end below it;
 //! - decomposition: when the unplaced buffers fall into independent parts, each is searched alone, the smallest first,
-//!   and one that fails fails the node.
+//!   and one that fails fails the node;
+//! - memory: a state that failed (which buffers are unplaced, and how low each may go) is not searched again, whatever led
+//!   to it and in whichever order. When a node fails, no placement of its unplaced buffers at all completes it: what was
+//!   concluded above it holds for every completion, as candidates given up there failed in the same sense.
 //!
 //! Orders take turns with node limits that double. Only nodes and steps are counted, never time. The stack is explicit, so
 //! depth is no danger.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use super::branch::{Branch, Tables};
@@ -20,7 +24,10 @@ use super::greedy::NOWHERE;
 use super::order::{self, Key};
 
 /// Components with more buffers are not searched: a node lists all that are unplaced.
-const MAX_BUFFERS: usize = 4096;
+const MAX_BUFFERS: usize = 2048;
+
+/// Failed states remembered per capacity.
+const MAX_FAILED: usize = 1 << 20;
 
 /// What a search ended with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +50,15 @@ type Ranked = (u32, u32);
 
 /// An entry of the stack.
 enum Frame {
-    /// Places one of `candidates` (offset, rank, buffer), by turns.
-    Choose { sections: Rc<[u32]>, unplaced: Vec<Ranked>, candidates: Vec<(u64, u32, u32)>, next: usize, mark: usize },
+    /// Places one of `candidates` (offset, rank, buffer), by turns. `state` names what is left to place.
+    Choose {
+        sections: Rc<[u32]>,
+        unplaced: Vec<Ranked>,
+        candidates: Vec<(u64, u32, u32)>,
+        next: usize,
+        mark: usize,
+        state: u128,
+    },
     /// Solves independent parts, by turns; all must succeed.
     All { parts: Vec<Vec<u32>>, next: usize, mark: usize },
 }
@@ -70,6 +84,7 @@ impl<'a> Searcher<'a> {
         if !Branch::new(&self.tables, capacity).all_fit(0, &all) {
             return Outcome::Exhausted;
         }
+        let mut failed = HashSet::new();
         let mut node_limit = 2 * self.tables.part.len() as u64;
         loop {
             for keys in &order::SEARCH_ORDERS {
@@ -79,6 +94,7 @@ impl<'a> Searcher<'a> {
                     keys,
                     nodes_left: node_limit,
                     step_limit: *budget,
+                    failed: &mut failed,
                 };
                 let outcome = run.run();
                 *budget = budget.saturating_sub(run.branch.steps);
@@ -98,6 +114,7 @@ struct Run<'a> {
     keys: &'a [Key; 3],
     nodes_left: u64,
     step_limit: u64,
+    failed: &'a mut HashSet<u128>,
 }
 
 impl Run<'_> {
@@ -111,8 +128,12 @@ impl Run<'_> {
             let step = match top {
                 Frame::All { parts, next, mark } => self.next_part(parts, next, *mark, ended),
                 Frame::Choose { .. } if ended == Some(true) => Move::Succeed,
-                Frame::Choose { sections, unplaced, candidates, next, mark } => {
-                    self.next_candidate(sections, unplaced, candidates, next, mark, ended.is_some())
+                Frame::Choose { sections, unplaced, candidates, next, mark, state } => {
+                    let step = self.next_candidate(sections, unplaced, candidates, next, mark, ended.is_some());
+                    if matches!(step, Move::Fail) && self.failed.len() < MAX_FAILED {
+                        self.failed.insert(*state);
+                    }
+                    step
                 }
             };
             ended = match step {
@@ -202,6 +223,17 @@ impl Run<'_> {
     /// below the least height at which any unplaced buffer could end.
     fn choose(&self, sections: Rc<[u32]>, unplaced: Vec<Ranked>) -> Frame {
         let Branch { lowest, bounds, .. } = &self.branch;
+        let state = unplaced.iter().fold(0, |state, &(_, i)| state ^ mix(i, lowest[i as usize]));
+        if self.failed.contains(&state) {
+            return Frame::Choose {
+                sections,
+                unplaced,
+                candidates: Vec::new(),
+                next: 0,
+                mark: self.branch.mark(),
+                state,
+            };
+        }
         let sizes = &self.t.part.sizes;
         let ceiling = unplaced.iter().map(|&(_, i)| lowest[i as usize] + sizes[i as usize]).min().unwrap_or(0);
         let mut candidates: Vec<(u64, u32, u32)> = unplaced
@@ -210,7 +242,7 @@ impl Run<'_> {
             .filter(|&(at, _, i)| at < ceiling && at >= bounds[i as usize])
             .collect();
         candidates.sort_unstable();
-        Frame::Choose { sections, unplaced, candidates, next: 0, mark: self.branch.mark() }
+        Frame::Choose { sections, unplaced, candidates, next: 0, mark: self.branch.mark(), state }
     }
 
     /// Cuts the unplaced buffers into independent parts after `placed` was placed, the smallest first.
@@ -258,4 +290,15 @@ impl Run<'_> {
         }
         parts
     }
+}
+
+/// A number for a buffer and its lowest offset; states xor them. 128 bits, so that no two states collide in practice.
+fn mix(buffer: u32, lowest: u64) -> u128 {
+    let half = |seed: u64| {
+        let mut z = lowest.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (u64::from(buffer) + 1).wrapping_mul(seed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    };
+    u128::from(half(0xD1B5_4A32_D192_ED03)) << 64 | u128::from(half(0xABC9_8388_FB8F_AC03))
 }

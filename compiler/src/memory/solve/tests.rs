@@ -236,7 +236,7 @@ fn every_greedy_way_is_valid() {
                     greedy::by_time(part),
                     Some(greedy::best_gap(part, &order)),
                     greedy::lowest_first(part, &order),
-                    climb::climb(part, order.clone(), 0, 1000),
+                    climb::climb(part, order.clone(), 0, &mut 1000),
                 ];
                 for offsets in ways.into_iter().flatten() {
                     let mut all = solve(&case.problem, &Options::default()).offsets;
@@ -311,7 +311,7 @@ fn components_and_cheap_cases_need_no_search() {
     // A chain of 100,000 layers, each alive with the next: no quadratic step may hide here.
     let chain: Vec<Buffer> = (0..100_000).map(|i| Buffer::new(i, i + 2, 64 * (1 + i as u64 % 7))).collect();
     let problem = Problem::from_intervals(&chain).unwrap();
-    let solution = solve(&problem, &Options { climb_steps: 0, search_steps: 0 });
+    let solution = solve(&problem, &Options::greedy());
     assert_eq!(validate::intervals(&chain, &solution.offsets, solution.height), Ok(()));
     // 100,000 buffers alive at once: listing pairs is out of the question.
     let all: Vec<Buffer> = (0..100_000).map(|i| Buffer::new(0, 9, 1 + i % 100)).collect();

@@ -63,9 +63,10 @@ kernel! {
 /// Queries of a block.
 pub const QUERY_BLOCK: usize = 56;
 
-/// Elements of scratch: K packed, a block's scores, and what products need.
-pub const fn attention_scratch_len(keys: usize, head_size: usize) -> usize {
-    keys.saturating_add(16).saturating_mul(head_size.saturating_add(QUERY_BLOCK + 16))
+/// Elements of scratch: K and V packed, and a block's scores.
+pub const fn attention_scratch_len(keys: usize, head_size: usize, v_head_size: usize) -> usize {
+    let row = head_size.saturating_add(v_head_size).saturating_add(QUERY_BLOCK + 16);
+    keys.saturating_add(16).saturating_mul(row)
 }
 
 /// Element types of attention.
@@ -157,7 +158,7 @@ fn attention<T: AttentionElem, I: Copy + TryInto<i64>>(
         })
         && lens.is_none_or(|l| l.len() == d.batch)
         && scores.as_deref().is_none_or(|s| n_scores == Some(s.len()))
-        && attention_scratch_len(d.keys, d.head_size) <= scratch.len();
+        && attention_scratch_len(d.keys, d.head_size, d.v_head_size) <= scratch.len();
     if !ok {
         return Err(Fault::Descriptor);
     }

@@ -60,7 +60,9 @@ pub(super) fn heads_by_definition<T: Real>(
             }
             let max = if max == f64::NEG_INFINITY { 0.0 } else { max };
             let exponential = |s: T| if any { fine(libm::exp(fine(s.get() - max))) } else { 0.0 };
-            let sum = line.iter().fold(0.0, |sum, &s| fine(sum + exponential(s)));
+            // Every addition is rounded, in blocks of eight: longer sums would stop growing.
+            let block = |b: &[T]| b.iter().fold(0.0, |sum, &s| fine(sum + exponential(s)));
+            let sum = fine(line.chunks(8).map(block).sum());
             let sum = if sum == 0.0 { 1.0 } else { sum };
             for (j, s) in line.iter_mut().enumerate() {
                 *s = T::put(exponential(*s) / sum);

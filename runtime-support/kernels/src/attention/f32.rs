@@ -5,15 +5,16 @@
 //! much as the products.
 
 use super::core::{Attention, Operands, QUERY_BLOCK, ScoreStage};
-use crate::gemm::{BLayout, GemmParams, Residual, pack_b_into, product_f32};
-use crate::simd::{F32x16, LANES, math};
+use crate::gemm::pack::{PANEL, pack_panel_transposed};
+use crate::gemm::{BLayout, GemmParams, Residual, pack_b_into, packed_len, product_f32};
+use crate::simd::{F32x16, LANES, Simd, math};
 use crate::{Fault, Isa, simd_fn};
 use core::ops::Range;
 
 /// Up to this many queries K is not packed.
 const FEW_QUERIES: usize = 3;
-/// Keys of a packed panel.
-const PANEL: usize = 16;
+/// Keys whose scores are held at once: as many as stay near.
+const KEY_BLOCK: usize = 256;
 
 pub(super) fn heads_f32(
     isa: Isa,
@@ -23,8 +24,9 @@ pub(super) fn heads_f32(
     o: Operands<'_, f32>,
 ) -> Result<(), Fault> {
     let Operands { q, k, v, mask, y, mut scores, scratch } = o;
-    let (packed, rest) = scratch.split_at_mut((d.keys + 16) * d.head_size);
-    let (block, product_scratch) = rest.split_at_mut((d.keys + 16) * QUERY_BLOCK);
+    let (packed, rest) = scratch.split_at_mut((d.keys + PANEL) * d.head_size);
+    // V is packed, or a product with it in place needs room: of one panel.
+    let (packed_v, block) = rest.split_at_mut((d.keys + PANEL) * (d.v_head_size + PANEL));
     let mut packed_head = usize::MAX;
     for unit in units {
         let (b, h) = (unit / d.heads, unit % d.heads);
@@ -35,7 +37,8 @@ pub(super) fn heads_f32(
         let few = d.queries <= FEW_QUERIES;
         if !few && packed_head != b * d.kv_heads + kv {
             packed_head = b * d.kv_heads + kv;
-            if !pack_b_into(packed, k, d.head_size, len, d.k_row, true) {
+            pack_keys(isa, packed, k, d.head_size, len, d.k_row);
+            if !pack_b_into(packed_v, v, len, d.v_head_size, d.v_row, false) {
                 return Err(Fault::Descriptor);
             }
         }
@@ -58,54 +61,150 @@ pub(super) fn heads_f32(
             }
             // A panel cannot be entered in its middle.
             let low = low.min(high) / PANEL * PANEL;
-            let n = high - low;
-            let m = to - from;
-            let q = &q[b * d.q_batch + h * d.q_head + from * d.q_row..];
-            let block = &mut block[..m * n];
-            let mut ok = true;
-            if few {
-                for i in 0..m {
-                    let q = &q[i * d.q_row..][..d.head_size];
-                    dots(isa, q, k.get(low * d.k_row..).unwrap_or_default(), d.k_row, &mut block[i * n..][..n]);
-                }
-            } else {
-                let p = GemmParams { lda: d.q_row, ..GemmParams::packed(m, n, d.head_size) };
-                ok = product_f32(isa, &p, q, &packed[low * d.head_size..], None, Residual::None, block, &mut []);
-            }
-            let mut inverse = [0.0f32; QUERY_BLOCK];
-            for i in 0..m {
-                let row = &mut block[i * n..][..n];
-                let visible = d.visible(from + i, len);
-                let mask = mask.map(|m| &m[d.mask_at(b, h, from + i)..][..d.mask_keys]);
-                let mut out = scores.as_deref_mut().map(|s| &mut s[(unit * d.queries + from + i) * d.keys..][..d.keys]);
-                if let Some(out) = out.as_deref_mut() {
-                    score_out(d, row, &visible, mask, out);
-                }
-                inverse[i] = exponentials(isa, d, row, low, visible, mask);
-                if let (Some(out), ScoreStage::Probability) = (out, d.stage) {
-                    out.fill(0.0);
-                    out.iter_mut().zip(&*row).for_each(|(o, p)| *o = p * inverse[i]);
-                }
-            }
+            let rows = Rows { b, h, from, len, q: &q[b * d.q_batch + h * d.q_head + from * d.q_row..] };
             let y = &mut y[b * d.y_batch + h * d.y_head + from * d.y_row..];
-            let p = GemmParams {
-                ldb: d.v_row,
-                ldc: d.y_row,
-                b_layout: BLayout::Rows,
-                ..GemmParams::packed(m, d.v_head_size, n)
-            };
-            let v = v.get(low * d.v_row..).unwrap_or_default();
-            ok &= product_f32(isa, &p, block, v, None, Residual::None, y, product_scratch);
-            if !ok {
-                return Err(Fault::Descriptor);
+            let mut states = [RowState::START; QUERY_BLOCK];
+            // Scores are given out as whole rows; few queries make short ones anyway.
+            let step = if few || scores.is_some() { (high - low).max(1) } else { KEY_BLOCK };
+            let mut at = low;
+            while at < high {
+                let keys = at..high.min(at + step);
+                let block = &mut block[..(to - from) * keys.len()];
+                let ok = if few {
+                    rows.dots(isa, d, k, &keys, block);
+                    true
+                } else {
+                    let p = GemmParams { lda: d.q_row, ..GemmParams::packed(to - from, keys.len(), d.head_size) };
+                    let k = &packed[at * d.head_size..];
+                    product_f32(isa, &p, rows.q, k, None, Residual::None, block, &mut [])
+                };
+                let scores = scores.as_deref_mut().map(|s| &mut s[(unit * d.queries + from) * d.keys..]);
+                rows.softmax(isa, d, mask, &keys, block, &mut states, (at > low).then_some(&mut *y), scores);
+                let residual = if at > low { Residual::Output } else { Residual::None };
+                let p = GemmParams { ldc: d.y_row, ..GemmParams::packed(to - from, d.v_head_size, keys.len()) };
+                let ok = ok
+                    && if few {
+                        let p = GemmParams { ldb: d.v_row, b_layout: BLayout::Rows, ..p };
+                        let v = v.get(at * d.v_row..).unwrap_or_default();
+                        product_f32(isa, &p, block, v, None, residual, y, packed_v)
+                    } else {
+                        weighted_values(isa, &p, block, packed_v, at, len, residual, y)
+                    };
+                if !ok {
+                    return Err(Fault::Descriptor);
+                }
+                at += step;
             }
-            for (i, &inverse) in inverse[..m].iter().enumerate() {
-                scale(isa, &mut y[i * d.y_row..][..d.v_head_size], inverse);
+            for (i, state) in states[..to - from].iter().enumerate() {
+                scale(isa, &mut y[i * d.y_row..][..d.v_head_size], state.inverse());
             }
             from = to;
         }
     }
     Ok(())
+}
+
+/// What a query has seen so far.
+#[derive(Clone, Copy)]
+struct RowState {
+    /// The greatest score.
+    max: f32,
+    /// Σ exp(score - max)
+    sum: f32,
+    /// Whether any key may be seen.
+    any: bool,
+}
+
+impl RowState {
+    const START: Self = Self { max: f32::NEG_INFINITY, sum: 0.0, any: false };
+
+    /// What probabilities are multiplied by in the end.
+    fn inverse(self) -> f32 {
+        if !self.any || self.sum == 0.0 { 0.0 } else { 1.0 / self.sum }
+    }
+}
+
+/// Queries `from` and on of head `h` of batch entry `b`, which has `len` valid keys.
+struct Rows<'a> {
+    b: usize,
+    h: usize,
+    from: usize,
+    len: usize,
+    q: &'a [f32],
+}
+
+impl Rows<'_> {
+    /// Products with keys read in place.
+    fn dots(&self, isa: Isa, d: &Attention, k: &[f32], keys: &Range<usize>, block: &mut [f32]) {
+        for (i, row) in block.chunks_exact_mut(keys.len()).enumerate() {
+            let q = &self.q[i * d.q_row..][..d.head_size];
+            dots(isa, q, k.get(keys.start * d.k_row..).unwrap_or_default(), d.k_row, row);
+        }
+    }
+
+    /// Turns a block of products into exponentials; `y`, what the keys before gave, is scaled to the new maxima.
+    fn softmax(
+        &self,
+        isa: Isa,
+        d: &Attention,
+        mask: Option<&[f32]>,
+        keys: &Range<usize>,
+        block: &mut [f32],
+        states: &mut [RowState; QUERY_BLOCK],
+        mut y: Option<&mut [f32]>,
+        mut scores: Option<&mut [f32]>,
+    ) {
+        for (i, row) in block.chunks_exact_mut(keys.len()).enumerate() {
+            let visible = d.visible(self.from + i, self.len);
+            let mask = mask.map(|m| &m[d.mask_at(self.b, self.h, self.from + i)..][..d.mask_keys]);
+            let mut out = scores.as_deref_mut().map(|s| &mut s[i * d.keys..][..d.keys]);
+            if let Some(out) = out.as_deref_mut() {
+                score_out(d, row, &visible, mask, out);
+            }
+            let factor = exponentials(isa, d, row, keys.start, visible, mask, &mut states[i]);
+            if let (Some(y), true) = (y.as_deref_mut(), factor != 1.0) {
+                scale(isa, &mut y[i * d.y_row..][..d.v_head_size], factor);
+            }
+            if let (Some(out), ScoreStage::Probability) = (out, d.stage) {
+                let inverse = states[i].inverse();
+                out.fill(0.0);
+                out.iter_mut().zip(&*row).for_each(|(o, p)| *o = if inverse == 0.0 { 0.0 } else { p * inverse });
+            }
+        }
+    }
+}
+
+/// K of a head in panels of 16 keys.
+fn pack_keys(isa: Isa, packed: &mut [f32], k: &[f32], size: usize, len: usize, stride: usize) {
+    if size == 0 {
+        return;
+    }
+    for (panel, out) in packed[..packed_len(size, len)].chunks_exact_mut(PANEL * size).enumerate() {
+        let from = panel * PANEL;
+        pack_panel_transposed(isa, out, &k[from * stride..], size, PANEL.min(len - from), stride);
+    }
+}
+
+/// Probabilities times the packed rows `low` and on of V, panel by panel: each panel has `len` rows.
+fn weighted_values(
+    isa: Isa,
+    p: &GemmParams,
+    block: &[f32],
+    packed_v: &[f32],
+    low: usize,
+    len: usize,
+    residual: Residual<'_>,
+    y: &mut [f32],
+) -> bool {
+    if low == 0 && p.k == len {
+        return product_f32(isa, p, block, packed_v, None, residual, y, &mut []);
+    }
+    (0..p.n.div_ceil(PANEL)).all(|panel| {
+        let n = PANEL.min(p.n - panel * PANEL);
+        let p = GemmParams { n, ..*p };
+        let b = &packed_v[(panel * len + low) * PANEL..];
+        product_f32(isa, &p, block, b, None, residual, &mut y[panel * PANEL..], &mut [])
+    })
 }
 
 /// Gives out the scores of the first three stages; `row` holds the products of all valid keys.
@@ -148,11 +247,50 @@ simd_fn! {
     }
 }
 
+/// The greatest of `start` and the scaled products (for a positive scale), and the bias of them: none.
+#[inline(always)]
+fn greatest<S: Simd>(s: S, row: &[f32], scale: f32, start: f32) -> (f32, f32) {
+    let lowest = s.splat(f32::NEG_INFINITY);
+    let (mut max, mut other) = (lowest, lowest);
+    let full = row.len() - row.len() % LANES;
+    for at in (0..full).step_by(LANES) {
+        (max, other) = (other, max.max(s.load_slice(row, at)));
+    }
+    let max = max.max(other).max_lane();
+    let max = row[full..].iter().fold(max, |a, &x| if a > x { a } else { x }) * scale;
+    (if max > start { max } else { start }, 0.0)
+}
+
+/// Turns products into scores: scaled, capped, masked. The greatest of `start` and them, and the greatest bias.
+#[inline(always)]
+fn finish_scores<S: Simd>(s: S, d: &Attention, row: &mut [f32], mask: Option<&[f32]>, start: f32) -> (f32, f32) {
+    let n = row.len();
+    let idx = s.array([0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.]);
+    let lowest = s.splat(f32::NEG_INFINITY);
+    let scale = s.splat(d.scale);
+    let (mut max, mut top_bias) = (s.splat(start), if mask.is_some() { lowest } else { s.zero() });
+    for at in (0..n).step_by(LANES) {
+        let mut v = s.load_slice(row, at) * scale;
+        if d.softcap > 0.0 {
+            v = s.splat(d.softcap) * math::tanh(v / s.splat(d.softcap));
+        }
+        let inside = idx.lt(s.splat((n - at).min(LANES) as f32));
+        if let Some(mask) = mask {
+            let bias = s.load_slice(mask, at);
+            top_bias = top_bias.max(S::F32::select(inside, bias, lowest));
+            v = v + bias;
+        }
+        v.store_slice(row, at);
+        max = max.max(S::F32::select(inside, v, lowest));
+    }
+    (max.max_lane(), top_bias.max_lane())
+}
+
 simd_fn! {
-    /// Turns a row of products, of the keys from `first` on, into exponentials; returns 1 / their sum, or 0 where no key may be
-    /// seen. Keys outside of the visible ones get 0.
+    /// Turns a row of products, of the keys from `first` on, into exponentials under the greatest score so far; returns what
+    /// the sums of the keys before are to be multiplied by. Keys outside of the visible ones get 0.
     fn exponentials<S>(
-        s, d: &Attention, row: &mut [f32], first: usize, visible: Range<usize>, mask: Option<&[f32]>,
+        s, d: &Attention, row: &mut [f32], first: usize, visible: Range<usize>, mask: Option<&[f32]>, state: &mut RowState,
     ) -> f32 {
         let end = visible.end.min(mask.map_or(usize::MAX, <[f32]>::len)).clamp(first, first + row.len()) - first;
         let start = visible.start.clamp(first, first + end) - first;
@@ -161,41 +299,36 @@ simd_fn! {
         let row = &mut row[start..end];
         let mask = mask.map(|m| &m[first + start..][..row.len()]);
         let n = row.len();
-        let idx = s.array([0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.]);
-        let lowest = s.splat(f32::NEG_INFINITY);
-        let scale = s.splat(d.scale);
-        let (mut max, mut top_bias) = (lowest, lowest);
-        for at in (0..n).step_by(LANES) {
-            let mut v = s.load_slice(row, at) * scale;
-            if d.softcap > 0.0 {
-                v = s.splat(d.softcap) * math::tanh(v / s.splat(d.softcap));
-            }
-            let inside = idx.lt(s.splat((n - at).min(LANES) as f32));
-            if let Some(mask) = mask {
-                let bias = s.load_slice(mask, at);
-                top_bias = top_bias.max(S::F32::select(inside, bias, lowest));
-                v = v + bias;
-            }
-            v.store_slice(row, at);
-            let v = S::F32::select(inside, v, lowest);
-            max = S::F32::select(max.is_nan(), max, max.max(v));
-        }
+        // Without cap and mask, scaling can wait: it keeps the order.
+        let plain = d.softcap <= 0.0 && mask.is_none() && d.scale > 0.0;
+        let (max, bias) =
+            if plain { greatest(s, row, d.scale, state.max) } else { finish_scores(s, d, row, mask, state.max) };
         // Whether a key is seen is decided by the bias alone: a score may be -∞ or NaN by itself.
-        if n == 0 || (mask.is_some() && top_bias.max_lane() == f32::NEG_INFINITY) {
+        if n == 0 || bias == f32::NEG_INFINITY {
             row.fill(0.0);
-            return 0.0;
+            return 1.0;
         }
-        let max = max.to_array().into_iter().fold(f32::NEG_INFINITY, |a, x| if a > x || a.is_nan() { a } else { x });
-        let max = s.splat(if max == f32::NEG_INFINITY { 0.0 } else { max });
-        let mut sum = s.zero();
-        for at in (0..n).step_by(LANES) {
-            let e = math::exp(s.load_slice(row, at) - max);
+        let shift = s.splat(if max == f32::NEG_INFINITY { 0.0 } else { -max });
+        let factor = s.splat(if plain { d.scale } else { 1.0 });
+        let full = n - n % LANES;
+        let (mut sum, mut other) = (s.zero(), s.zero());
+        for at in (0..full).step_by(LANES) {
+            let e = math::exp(s.load_slice(row, at).fma(factor, shift));
             e.store_slice(row, at);
-            let inside = idx.lt(s.splat((n - at).min(LANES) as f32));
-            sum = sum + S::F32::select(inside, e, s.zero());
+            (sum, other) = (other, sum + e);
         }
-        let sum = sum.sum();
-        if sum == 0.0 { 0.0 } else { 1.0 / sum }
+        let mut sum = (sum + other).sum();
+        if full < n {
+            let e = math::exp(s.load_slice(row, full).fma(factor, shift));
+            e.store_slice(row, full);
+            sum += row[full..].iter().sum::<f32>();
+        }
+        let factor = match (state.any, max == state.max) {
+            (false, _) | (_, true) => 1.0,
+            _ => math::scalar::exp(state.max - max),
+        };
+        *state = RowState { max, sum: state.sum * factor + sum, any: true };
+        factor
     }
 }
 

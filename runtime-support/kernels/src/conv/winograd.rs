@@ -76,10 +76,15 @@ impl Plan {
         self.band_rows * self.cols
     }
 
+    /// Floats from one position to the next with this many blocks each: an odd number of cache lines, so that the positions
+    /// of a tile do not meet in the same sets of a cache.
+    const fn position(&self, blocks: usize) -> usize {
+        ((blocks * self.tiles()) | 1) * 16
+    }
+
     /// Floats of transformed input and of products.
     const fn scratch(&self) -> [usize; 2] {
-        let position = POSITIONS * self.tiles() * 16;
-        [position * self.ic_blocks, position * CHUNK]
+        [POSITIONS * self.position(self.ic_blocks), POSITIONS * self.position(CHUNK)]
     }
 }
 
@@ -150,11 +155,11 @@ fn conv_winograd(
         for k in 0..POSITIONS {
             let w_block = plan.ic_blocks * 256;
             let args = TileArgs {
-                x: v.as_ptr().wrapping_add(k * plan.ic_blocks * plan.tiles() * 16),
+                x: v.as_ptr().wrapping_add(k * plan.position(plan.ic_blocks)),
                 w: weights.as_ptr().wrapping_add((k * plan.oc_blocks + first) * w_block),
                 bias: ZERO.as_ptr(),
                 residual: core::ptr::null(),
-                y: m.as_mut_ptr().wrapping_add(k * CHUNK * plan.tiles() * 16),
+                y: m.as_mut_ptr().wrapping_add(k * plan.position(CHUNK)),
                 y_step: 16,
                 n_tiles: 0,
                 ic_blocks: plan.ic_blocks,
@@ -208,7 +213,7 @@ simd_fn! {
     /// # Safety
     /// `x` is valid for one image, `v` for a band.
     unsafe fn transform_input<S>(s, g: &ConvShape, plan: &Plan, row: usize, rows: usize, x: *const f32, v: *mut f32) {
-        let position = plan.ic_blocks * plan.tiles() * 16;
+        let position = plan.position(plan.ic_blocks);
         for block in 0..plan.ic_blocks {
             for r in 0..rows {
                 let x = x.wrapping_add(block * g.h * g.w * 16);
@@ -275,7 +280,7 @@ simd_fn! {
         s, g: &ConvShape, plan: &Plan, row: usize, rows: usize, out: &Output, block: usize, channel: usize, plane: usize,
     ) {
         let (low, high) = (s.splat(out.low), s.splat(out.high));
-        let position = CHUNK * plan.tiles() * 16;
+        let position = plan.position(CHUNK);
         let bias = out.bias.map_or(ZERO.as_ptr(), |b| b.wrapping_add(channel * 16));
         // SAFETY: the caller's promise.
         let bias = unsafe { s.load(bias) };

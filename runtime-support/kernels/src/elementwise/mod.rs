@@ -17,7 +17,7 @@ mod select;
 mod unary;
 mod unary_int;
 mod unary_lanes;
-mod walk;
+pub(crate) mod walk;
 
 pub use walk::BROADCAST_RANK;
 

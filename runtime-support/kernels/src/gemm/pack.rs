@@ -58,7 +58,7 @@ pub(super) fn pack_panel(out: &mut [f32], b: &[f32], width: usize, stride: usize
 }
 
 /// One panel from rows of Bᵀ, of which the first is the panel's first column.
-pub(super) fn pack_panel_transposed(isa: Isa, out: &mut [f32], b: &[f32], k: usize, width: usize, stride: usize) {
+pub(crate) fn pack_panel_transposed(isa: Isa, out: &mut [f32], b: &[f32], k: usize, width: usize, stride: usize) {
     /// Steps of k at a time: a block of B stays in L1 however large the stride.
     const BLOCK: usize = 8;
     let (lines, _) = out.as_chunks_mut::<PANEL>();

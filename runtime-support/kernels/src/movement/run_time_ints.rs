@@ -23,22 +23,21 @@ fn read_extent<I: Copy + Into<i64>>(_: Isa, d: &ReadExtent, x: &[I]) -> Result<[
 }
 
 kernel! {
-    /// Checks that the first `n` elements of `x` are `planned`; `or_one` lets them be 1 as well.
+    /// Checks that each of the first `n` elements of `x` is `planned`, or `other`.
     pub struct CheckInts {
         operands { read x: I }
         nums { n }
-        arrays { planned: 8 }
-        params { or_one: bool }
+        arrays { planned: 8, other: 8 }
     }
     entries { check_ints_i64 { I = i64 } check_ints_i32 { I = i32 } }
     body = check_ints;
 }
 
 fn check_ints<I: Copy + Into<i64>>(_: Isa, d: &CheckInts, x: &[I]) -> Result<(), Fault> {
-    let (Some(x), Some(planned)) = (x.get(..d.n), d.planned.get(..d.n)) else { return Err(Fault::Descriptor) };
-    let agree = |(&x, &p): (&I, &usize)| {
+    let x = x.get(..d.n).filter(|x| x.len() <= d.planned.len()).ok_or(Fault::Descriptor)?;
+    let agree = |(&x, (&p, &o)): (&I, (&usize, &usize))| {
         let x: i64 = x.into();
-        x == p as i64 || (d.or_one && x == 1)
+        x == p as i64 || x == o as i64
     };
-    if x.iter().zip(planned).all(agree) { Ok(()) } else { Err(Fault::ShapeMismatch) }
+    if x.iter().zip(d.planned.iter().zip(&d.other)).all(agree) { Ok(()) } else { Err(Fault::ShapeMismatch) }
 }

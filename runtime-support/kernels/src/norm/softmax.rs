@@ -1,12 +1,14 @@
 //! Softmax and log-softmax over one axis.
 //!
 //! In: `x` as `[outer, n, inner]`, possibly in the memory of `y`. Out: `y`, each line of `n` elements normalised.
+//! In 16-bit floats every step (difference, exponential, sum, quotient) is rounded, as the operator's function body has it.
+//! In bf16 that holds of each addition, in blocks of eight: longer sums would stop growing.
 //! In f32 a line is read three times (greatest, exponentials and their sum, division); lines of one row are vectorised
 //! along the line, others across `inner`. A NaN makes its whole line NaN, as does a line of nothing but -∞.
 
 use super::stats::{load_w, store_w};
 use crate::simd::{F32x16, LANES, Simd, math};
-use crate::{Elem, Fault, Isa, kernel, simd_fn};
+use crate::{Elem, Fault, Isa, bf16, f16, kernel, simd_fn};
 
 kernel! {
     /// `y = exp(x - max) / Σ exp(x - max)` over axis `n`, or the logarithm of that.
@@ -15,7 +17,10 @@ kernel! {
         nums { outer, n, inner }
         params { log: bool }
     }
-    entries { softmax_f32 { T = f32 } softmax_f64 { T = f64 } }
+    entries {
+        softmax_f32 { T = f32 } softmax_f64 { T = f64 }
+        softmax_f16 { T = f16 } softmax_bf16 { T = bf16 }
+    }
     body = softmax;
 }
 
@@ -68,6 +73,78 @@ impl SoftmaxElem for f32 {
                 (_, false) => columns::<false>(isa, from, to, outer, n, inner),
                 (_, true) => columns::<true>(isa, from, to, outer, n, inner),
             }
+        }
+    }
+}
+
+/// The 16-bit floats.
+trait Half: Elem {
+    /// Whether every addition of a sum is rounded.
+    const ROUND_SUMS: bool;
+    fn widen(self) -> f32;
+    fn round(x: f32) -> Self;
+}
+
+macro_rules! halves {
+    ($($t:ident: $round:literal)*) => { $(
+        impl Half for $t {
+            const ROUND_SUMS: bool = $round;
+            #[inline(always)]
+            fn widen(self) -> f32 {
+                self.to_f32()
+            }
+            #[inline(always)]
+            fn round(x: f32) -> Self {
+                Self::from_f32(x)
+            }
+        }
+
+        impl SoftmaxElem for $t {
+            fn run(isa: Isa, d: &Softmax, x: Option<&[Self]>, y: &mut [Self]) {
+                if let Some(x) = x {
+                    y.copy_from_slice(x);
+                }
+                for y in y.chunks_exact_mut(d.n * d.inner) {
+                    for i in 0..d.inner {
+                        half_line(isa, &mut y[i..], d.n, d.inner, d.log);
+                    }
+                }
+            }
+        }
+    )* };
+}
+halves!(f16: false bf16: true);
+
+simd_fn! {
+    /// A line of `n` elements that lie `stride` apart, in place.
+    fn half_line<S>[T: Half][T](s, y: &mut [T], n: usize, stride: usize, log: bool) {
+        let max = (0..n).map(|j| y[j * stride].widen()).fold(f32::NEG_INFINITY, |a, x| if a > x { a } else { x });
+        let (mut sum, mut block) = (0.0, 0.0);
+        for at in (0..n).step_by(LANES) {
+            let mut lanes = [f32::NEG_INFINITY; LANES];
+            let w = LANES.min(n - at);
+            for (l, lane) in lanes[..w].iter_mut().enumerate() {
+                *lane = T::round(y[(at + l) * stride].widen() - max).widen();
+            }
+            let e = math::exp(s.array(lanes)).to_array();
+            for l in 0..w {
+                let e_l = T::round(e[l]);
+                block += e_l.widen();
+                if T::ROUND_SUMS {
+                    block = T::round(block).widen();
+                }
+                if l % 8 == 7 {
+                    (sum, block) = (sum + block, 0.0);
+                }
+                y[(at + l) * stride] = if log { T::round(lanes[l]) } else { e_l };
+            }
+        }
+        sum += block;
+        let total = T::round(sum).widen();
+        let log_total = math::scalar::log(sum);
+        for j in 0..n {
+            let v = y[j * stride].widen();
+            y[j * stride] = T::round(if log { v - log_total } else { v / total });
         }
     }
 }

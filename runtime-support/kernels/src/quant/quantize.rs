@@ -172,7 +172,7 @@ mod tests {
                 let mut y = std::vec![0u8; x.len()];
                 quantize_run(isa, &x, 1.0, zero, (lo, hi), &mut y);
                 for (&x, &y) in x.iter().zip(&y) {
-                    let want = (x.round_ties_even() as i64 + i64::from(zero)).clamp(lo.into(), hi.into());
+                    let want = (x.round_ties_even() as i64).saturating_add(zero.into()).clamp(lo.into(), hi.into());
                     let want = if x.is_nan() { lo.into() } else { want };
                     assert_eq!(i64::from(y), want, "{x} with zero point {zero} on {}", isa.name());
                 }

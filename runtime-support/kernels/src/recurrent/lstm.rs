@@ -109,7 +109,8 @@ fn lstm<T: CellElem>(
             add_product(output, peephole(1), c_state);
             T::apply(isa, d.f, d.clip, output);
             temporary.copy_from_slice(c_state);
-            T::apply(isa, d.h, d.clip, temporary);
+            // The clip bounds gates only, as in ONNX Runtime.
+            T::apply(isa, d.h, f32::INFINITY, temporary);
             let h_state = &mut y_h[e.h_at(b)..][..n];
             for ((h, &o), &c) in h_state.iter_mut().zip(&*output).zip(&*temporary) {
                 *h = o * c;

@@ -5,9 +5,9 @@
 use crate::{Fault, Isa, bf16, f16, kernel};
 
 kernel! {
-    /// `y[i] = start + i·delta` for `i < n`.
+    /// `y[i] = start + i·delta` for `i < n`, which must be the count up to `limit`.
     pub struct Range {
-        operands { read start: T, read delta: T, write y: T }
+        operands { read start: T, read limit: T, read delta: T, write y: T }
         nums { n }
     }
     entries {
@@ -17,8 +17,13 @@ kernel! {
     body = range;
 }
 
-fn range<T: Progress>(_: Isa, d: &Range, start: &[T], delta: &[T], y: &mut [T]) -> Result<(), Fault> {
-    let (Some(&start), Some(&delta)) = (start.first(), delta.first()) else { return Err(Fault::Descriptor) };
+fn range<T: Progress>(_: Isa, d: &Range, start: &[T], limit: &[T], delta: &[T], y: &mut [T]) -> Result<(), Fault> {
+    let (Some(&start), Some(&limit), Some(&delta)) = (start.first(), limit.first(), delta.first()) else {
+        return Err(Fault::Descriptor);
+    };
+    if T::count(start, limit, delta) != Some(d.n) {
+        return Err(Fault::ShapeMismatch);
+    }
     for (i, y) in y.get_mut(..d.n).ok_or(Fault::Descriptor)?.iter_mut().enumerate() {
         *y = T::at(start, delta, i);
     }
@@ -29,6 +34,13 @@ fn range<T: Progress>(_: Isa, d: &Range, start: &[T], delta: &[T], y: &mut [T]) 
 trait Progress: Copy {
     /// `start + i·delta`, wrapping.
     fn at(start: Self, delta: Self, i: usize) -> Self;
+    /// The number of elements before the limit; `None` for a step of 0.
+    fn count(start: Self, limit: Self, delta: Self) -> Option<usize>;
+}
+
+fn float_count(start: f64, limit: f64, delta: f64) -> Option<usize> {
+    let n = libm::ceil((limit - start) / delta);
+    if delta == 0.0 || n.is_nan() { None } else { Some(n.max(0.0) as usize) }
 }
 
 macro_rules! ints {
@@ -36,6 +48,12 @@ macro_rules! ints {
         #[inline(always)]
         fn at(start: Self, delta: Self, i: usize) -> Self {
             start.wrapping_add(delta.wrapping_mul(i as $t))
+        }
+
+        fn count(start: Self, limit: Self, delta: Self) -> Option<usize> {
+            let way = (i128::from(limit) - i128::from(start)) * i128::from(delta).signum();
+            let step = i128::from(delta).abs();
+            if step == 0 { None } else { usize::try_from((way.max(0) + step - 1) / step).ok() }
         }
     })* };
 }
@@ -47,6 +65,10 @@ macro_rules! floats {
         fn at(start: Self, delta: Self, i: usize) -> Self {
             start + delta * i as $t
         }
+
+        fn count(start: Self, limit: Self, delta: Self) -> Option<usize> {
+            float_count(start.into(), limit.into(), delta.into())
+        }
     })* };
 }
 floats!(f32 f64);
@@ -56,6 +78,10 @@ macro_rules! halves {
         #[inline(always)]
         fn at(start: Self, delta: Self, i: usize) -> Self {
             Self::from_f32(start.to_f32() + delta.to_f32() * i as f32)
+        }
+
+        fn count(start: Self, limit: Self, delta: Self) -> Option<usize> {
+            float_count(start.to_f32().into(), limit.to_f32().into(), delta.to_f32().into())
         }
     })* };
 }

@@ -33,7 +33,7 @@ pub struct DotTile {
 pub type DotFn = unsafe fn(&DotTile);
 
 /// The instructions of one set.
-trait Dot: Copy {
+pub(crate) trait Dot: Copy {
     /// Sums of 16 columns.
     type Sums: Copy;
     /// 16 columns at four steps of k.
@@ -159,11 +159,11 @@ impl Kernels {
 }
 
 /// Plain Rust.
-mod portable {
+pub(crate) mod portable {
     use super::{Dot, DotFn, DotTable, DotTile, PANEL, tile};
 
     #[derive(Clone, Copy)]
-    struct Portable;
+    pub(crate) struct Portable;
 
     impl Dot for Portable {
         type Sums = [i32; PANEL];
@@ -212,7 +212,7 @@ mod portable {
 
 /// The x86-64 sets.
 #[cfg(target_arch = "x86_64")]
-mod x86 {
+pub(crate) mod x86 {
     use super::{Dot, DotFn, DotTable, DotTile, PANEL, tile};
     use core::arch::x86_64::*;
 
@@ -251,7 +251,7 @@ mod x86 {
     table!(avx2, Avx2, "avx2,fma,f16c", 1, 1: 1 2);
 
     #[derive(Clone, Copy)]
-    struct Avx512Vnni;
+    pub(crate) struct Avx512Vnni;
 
     impl Dot for Avx512Vnni {
         type Sums = __m512i;
@@ -288,7 +288,7 @@ mod x86 {
     }
 
     #[derive(Clone, Copy)]
-    struct AvxVnni;
+    pub(crate) struct AvxVnni;
 
     impl Dot for AvxVnni {
         type Sums = [__m256i; 2];
@@ -328,7 +328,7 @@ mod x86 {
 
     /// Without `vpdpbusd`: bytes widened to i16, `vpmaddwd`; a register of sums has two for each of four columns.
     #[derive(Clone, Copy)]
-    struct Avx2;
+    pub(crate) struct Avx2;
 
     impl Dot for Avx2 {
         type Sums = [__m256i; 4];

@@ -1,0 +1,40 @@
+//! `kilnc check`: is the model compilable, and if not, why: all problems at once.
+
+use super::args::CheckArgs;
+use super::{Failure, Outcome, model, term};
+use crate::compile;
+use crate::error::CompileErrors;
+
+/// The command.
+pub(super) fn command(args: &CheckArgs) -> Outcome {
+    let (model, options) = model::read(&args.model, &args.compile)?;
+    let problems = match compile(&model.decoded, &options) {
+        Ok(program) => {
+            if !args.json {
+                let n = model.decoded.model.graph.nodes.len();
+                term::result(&format!("supported: {n} nodes, {} kernel calls", program.steps.len()));
+            }
+            CompileErrors::default()
+        }
+        Err(errors) => errors,
+    };
+    if args.json {
+        let list = problems.iter().map(|e| {
+            let message = match &e.operand {
+                Some(place) => format!("{place}: {}", e.message),
+                None => e.message.clone(),
+            };
+            serde_json::json!({ "node": e.node, "op": e.op, "message": message })
+        });
+        let list: Vec<_> = list.collect();
+        let json = serde_json::json!({ "supported": problems.is_empty(), "problems": list });
+        term::result(&format!("{json:#}"));
+    } else {
+        problems.iter().for_each(|e| term::result(&e.to_string()));
+    }
+    match problems.len() {
+        0 => Ok(()),
+        1 => Err(Failure::short("1 problem: this model cannot be compiled")),
+        n => Err(Failure::short(format!("{n} problems: this model cannot be compiled"))),
+    }
+}

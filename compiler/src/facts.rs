@@ -1,0 +1,187 @@
+//! Figures of a compiled module, kept beside it as text: what tools print without compiling again.
+//!
+//! In: a program. Out: lines `key value`; names from the model escaped, so that a line is a line.
+
+use crate::program::{Port, Program};
+use kiln_kernels::Dtype;
+use std::fmt::Write;
+
+/// Figures of a compiled module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Size of the arena.
+    pub arena_bytes: u64,
+    /// No plan for this schedule is smaller.
+    pub lower_bound_bytes: u64,
+    /// Size without any sharing.
+    pub naive_bytes: u64,
+    /// Size of the weights.
+    pub weight_bytes: u64,
+    /// Floating-point operations of one run.
+    pub flops: u64,
+    /// The inputs, in the module's order.
+    pub inputs: Vec<PortFact>,
+    /// The outputs, in the module's order.
+    pub outputs: Vec<PortFact>,
+    /// The kernel calls, in order.
+    pub steps: Vec<StepFact>,
+}
+
+/// An input or output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortFact {
+    /// The ONNX name.
+    pub name: String,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Extents; the largest ones where they are known only at run time.
+    pub dims: Vec<usize>,
+}
+
+/// A kernel call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepFact {
+    /// The ONNX node's name.
+    pub node: String,
+    /// Its operator.
+    pub op: String,
+    /// Floating-point operations.
+    pub flops: u64,
+    /// Bytes that are read and written.
+    pub bytes: u64,
+}
+
+impl Facts {
+    /// The figures of a program.
+    pub fn of(program: &Program) -> Self {
+        let ports = |ports: &[Port]| ports.iter().map(PortFact::of).collect();
+        let bytes = |o: &crate::lower::CallOperand| o.operand.bytes.upper().and_then(|b| u64::try_from(b).ok());
+        let steps = program.steps.iter().map(|step| StepFact {
+            node: step.node.clone(),
+            op: step.note.split(' ').next().unwrap_or_default().to_owned(),
+            flops: step.flops,
+            bytes: step.call.operands().iter().filter_map(bytes).sum(),
+        });
+        Self {
+            arena_bytes: program.arena.bytes,
+            lower_bound_bytes: program.arena.lower_bound_bytes,
+            naive_bytes: program.arena.naive_bytes,
+            weight_bytes: program.weight_bytes,
+            flops: u64::try_from(program.flops).unwrap_or(0),
+            inputs: ports(&program.inputs),
+            outputs: ports(&program.outputs),
+            steps: steps.collect(),
+        }
+    }
+
+    /// As text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (key, value) in [
+            ("arena_bytes", self.arena_bytes),
+            ("lower_bound_bytes", self.lower_bound_bytes),
+            ("naive_bytes", self.naive_bytes),
+            ("weight_bytes", self.weight_bytes),
+            ("flops", self.flops),
+        ] {
+            let _ = writeln!(text, "{key}\t{value}");
+        }
+        for (key, ports) in [("input", &self.inputs), ("output", &self.outputs)] {
+            for p in ports {
+                let dims: Vec<_> = p.dims.iter().map(usize::to_string).collect();
+                let _ = writeln!(text, "{key}\t{}\t{}\t{}", p.dtype, dims.join(","), escape(&p.name));
+            }
+        }
+        for s in &self.steps {
+            let _ = writeln!(text, "step\t{}\t{}\t{}\t{}", s.flops, s.bytes, escape(&s.op), escape(&s.node));
+        }
+        text
+    }
+
+    /// From text; `None` when it is none of ours.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut facts = Self::default();
+        for line in text.lines() {
+            let fields: Vec<&str> = line.split('\t').collect();
+            match fields[..] {
+                ["arena_bytes", n] => facts.arena_bytes = n.parse().ok()?,
+                ["lower_bound_bytes", n] => facts.lower_bound_bytes = n.parse().ok()?,
+                ["naive_bytes", n] => facts.naive_bytes = n.parse().ok()?,
+                ["weight_bytes", n] => facts.weight_bytes = n.parse().ok()?,
+                ["flops", n] => facts.flops = n.parse().ok()?,
+                ["input", dtype, dims, name] => facts.inputs.push(PortFact::parse(dtype, dims, name)?),
+                ["output", dtype, dims, name] => facts.outputs.push(PortFact::parse(dtype, dims, name)?),
+                ["step", flops, bytes, op, node] => facts.steps.push(StepFact {
+                    node: unescape(node),
+                    op: unescape(op),
+                    flops: flops.parse().ok()?,
+                    bytes: bytes.parse().ok()?,
+                }),
+                _ => return None,
+            }
+        }
+        Some(facts)
+    }
+}
+
+impl PortFact {
+    fn of(port: &Port) -> Self {
+        let extent = |d: &crate::ir::Dim| d.upper().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        Self { name: port.name.clone(), dtype: port.ty.dtype, dims: port.ty.shape.iter().map(extent).collect() }
+    }
+
+    fn parse(dtype: &str, dims: &str, name: &str) -> Option<Self> {
+        let dims = if dims.is_empty() { Some(vec![]) } else { dims.split(',').map(|d| d.parse().ok()).collect() };
+        Some(Self { name: unescape(name), dtype: dtype_named(dtype)?, dims: dims? })
+    }
+}
+
+/// The element type of this name.
+pub fn dtype_named(name: &str) -> Option<Dtype> {
+    (0..64).filter_map(Dtype::from_onnx).find(|d| d.name() == name)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\t', "\\t").replace('\n', "\\n").replace('\r', "\\r")
+}
+
+fn unescape(text: &str) -> String {
+    let mut out = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        out.push(match c {
+            '\\' => match chars.next() {
+                Some('t') => '\t',
+                Some('n') => '\n',
+                Some('r') => '\r',
+                Some(other) => other,
+                None => '\\',
+            },
+            c => c,
+        });
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_back() {
+        let port = |name: &str, dims: &[usize]| PortFact { name: name.into(), dtype: Dtype::I64, dims: dims.to_vec() };
+        let step = StepFact { node: "a\n\t\\n".into(), op: "Conv".into(), flops: 7, bytes: 8 };
+        let facts = Facts {
+            arena_bytes: 1,
+            lower_bound_bytes: 2,
+            naive_bytes: 3,
+            weight_bytes: 4,
+            flops: 5,
+            inputs: vec![port("x", &[1, 2]), port("", &[])],
+            outputs: vec![port("\\t", &[0])],
+            steps: vec![step],
+        };
+        assert_eq!(Facts::parse(&facts.text()), Some(facts));
+        assert_eq!(Facts::parse("arena_bytes\tx\n"), None);
+    }
+}

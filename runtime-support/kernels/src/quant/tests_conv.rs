@@ -1,0 +1,310 @@
+//! The blocked 8-bit convolutions against the definition, on every set of instructions.
+
+extern crate std;
+use super::*;
+use crate::conv::ConvShape;
+use crate::isa::Isa;
+use crate::{Cx, Operand, Region, RunState};
+use std::vec::Vec;
+
+fn rng(seed: &mut u32) -> u32 {
+    *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+    *seed >> 8
+}
+
+struct Codes {
+    x_zero: u8,
+    x_flip: u8,
+    y_zero: i32,
+    y_flip: u8,
+    low: u8,
+    high: u8,
+}
+
+/// The definition over plain layouts, bytes as they are in memory.
+fn definition(s: &ConvShape, x: &[u8], w: &[i8], bias: &[i32], factor: &[f32], c: &Codes) -> Vec<u8> {
+    let (icg, ocg) = (s.ic / s.groups, s.oc / s.groups);
+    let mut out = Vec::new();
+    for (n, o) in (0..s.n).flat_map(|n| (0..s.oc).map(move |o| (n, o))) {
+        for (i, j) in (0..s.oh).flat_map(|i| (0..s.ow).map(move |j| (i, j))) {
+            let mut sum = bias[o];
+            for (g, y, z) in (0..icg).flat_map(|g| (0..s.kh).flat_map(move |y| (0..s.kw).map(move |z| (g, y, z)))) {
+                let (r, q) = ((i * s.sy + y * s.dy).wrapping_sub(s.pt), (j * s.sx + z * s.dx).wrapping_sub(s.pl));
+                let channel = o / ocg * icg + g;
+                let inside = r < s.h && q < s.w;
+                let v = if inside { x[((n * s.ic + channel) * s.h + r) * s.w + q] ^ c.x_flip } else { c.x_zero };
+                sum += i32::from(v) * i32::from(w[((o * icg + g) * s.kh + y) * s.kw + z]);
+            }
+            let code = ((sum as f32 * factor[o]).round_ties_even() as i32 + c.y_zero).clamp(0, 255) as u8;
+            out.push(code.clamp(c.low, c.high) ^ c.y_flip);
+        }
+    }
+    out
+}
+
+fn blocked(x: &[u8], n: usize, c: usize, spatial: usize) -> Vec<u8> {
+    let blocks = c.div_ceil(16);
+    let mut y = std::vec![0xabu8; n * blocks * 16 * spatial];
+    for (at, &v) in x.iter().enumerate() {
+        let (image, channel, p) = (at / (c * spatial), at / spatial % c, at % spatial);
+        y[((image * blocks + channel / 16) * spatial + p) * 16 + channel % 16] = v;
+    }
+    y
+}
+
+fn padded<T: Copy + Default>(v: &[T]) -> Vec<T> {
+    let mut v = v.to_vec();
+    v.resize(v.len().next_multiple_of(16), T::default());
+    v
+}
+
+fn le<T: Copy, const N: usize>(v: &[T], f: impl Fn(T) -> [u8; N]) -> crate::AlignedBytes {
+    crate::AlignedBytes::copy_of(&v.iter().flat_map(|&v| f(v)).collect::<Vec<u8>>()).unwrap()
+}
+
+fn check(s: ConvShape, c: &Codes, seed: u32, parts: usize) {
+    let seed = &mut { seed };
+    let depthwise = s.groups == s.ic && s.oc == s.ic && s.groups > 1;
+    let (icg, taps) = (s.ic / s.groups, s.kh * s.kw);
+    let x: Vec<u8> = (0..s.n * s.ic * s.h * s.w).map(|_| rng(seed) as u8).collect();
+    let w: Vec<i8> = (0..s.oc * icg * taps).map(|_| rng(seed) as i8).collect();
+    let bias: Vec<i32> = (0..s.oc).map(|_| rng(seed) as i32 % 20000 - 10000).collect();
+    let factor: Vec<f32> = (0..s.oc).map(|_| 0.0005 + (rng(seed) % 100) as f32 * 1e-5).collect();
+    let want = blocked(&definition(&s, &x, &w, &bias, &factor, c), s.n, s.oc, s.oh * s.ow);
+    let first = s.ic <= 4 && s.groups == 1;
+    let packed = if depthwise {
+        pack_qdepthwise_weights(&w, s.oc, s.kh, s.kw)
+    } else {
+        pack_qconv_weights(&w, s.oc, icg, taps, s.groups, if first { 4 } else { 16 })
+    };
+    let packed = le(&packed.unwrap(), |v| [v as u8]);
+    let x = if first { x } else { blocked(&x, s.n, s.ic, s.h * s.w) };
+    let x = le(&x, |v| [v]);
+    let (bias, factor) = (le(&padded(&bias), i32::to_le_bytes), le(&padded(&factor), f32::to_le_bytes));
+    let scratch_bytes = match (depthwise, first) {
+        (true, _) => qdepthwise_scratch_bytes(s),
+        (_, true) => qconv_first_scratch_bytes(s),
+        _ => qconv_scratch_bytes(s, c.x_flip != 0),
+    };
+    let units = match (depthwise, first) {
+        (true, _) => qdepthwise_units(s),
+        (_, true) => qconv_first_units(s),
+        _ => qconv_units(s, c.x_flip != 0),
+    };
+    for isa in Isa::supported() {
+        let mut y = std::vec![0u8; want.len()];
+        let mut scratch = std::vec![0x55u8; scratch_bytes];
+        let len = |b: &crate::AlignedBytes| b.as_slice().len();
+        let lens = [len(&x), len(&packed), len(&bias), len(&factor), scratch.len(), y.len()];
+        let state = RunState::new();
+        let regions = [
+            Region::read(x.as_slice()),
+            Region::read(packed.as_slice()),
+            Region::read(bias.as_slice()),
+            Region::read(factor.as_slice()),
+            Region::write(&mut scratch),
+            Region::write(&mut y),
+        ];
+        let cx = Cx::new(&regions, isa, &state, &[]);
+        let o = |i: usize| Operand::at(i as u32, 0, lens[i]);
+        let ConvShape { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups } = s;
+        let &Codes { x_zero, x_flip, y_zero, y_flip, low: y_low, high: y_high } = c;
+        for part in 0..parts {
+            let (part_begin, part_end) = (units * part / parts, units * (part + 1) / parts);
+            let scratch = (lens[4] > 0).then(|| o(4));
+            let (x, weights, bias, factor, y) = (o(0), o(1), o(2), o(3), o(5));
+            if depthwise {
+                let scratch = scratch.unwrap();
+                qdepthwise_b8(
+                    &cx,
+                    &QDepthwise {
+                        x,
+                        weights,
+                        bias,
+                        factor,
+                        scratch,
+                        y,
+                        n,
+                        c: ic,
+                        h,
+                        w,
+                        oh,
+                        ow,
+                        kh,
+                        kw,
+                        sy,
+                        sx,
+                        dy,
+                        dx,
+                        pt,
+                        pl,
+                        part_begin,
+                        part_end,
+                        x_zero,
+                        x_flip,
+                        y_zero,
+                        y_low,
+                        y_high,
+                        y_flip,
+                    },
+                );
+            } else if first {
+                qconv_first_b8(
+                    &cx,
+                    &QConvFirst {
+                        x,
+                        weights,
+                        bias,
+                        factor,
+                        scratch,
+                        y,
+                        n,
+                        ic,
+                        oc,
+                        h,
+                        w,
+                        oh,
+                        ow,
+                        kh,
+                        kw,
+                        sy,
+                        sx,
+                        dy,
+                        dx,
+                        pt,
+                        pl,
+                        part_begin,
+                        part_end,
+                        x_zero,
+                        x_flip,
+                        y_zero,
+                        y_low,
+                        y_high,
+                        y_flip,
+                    },
+                );
+            } else {
+                qconv_blocked_b8(
+                    &cx,
+                    &QConvBlocked {
+                        x,
+                        weights,
+                        bias,
+                        factor,
+                        scratch,
+                        y,
+                        n,
+                        ic,
+                        oc,
+                        h,
+                        w,
+                        oh,
+                        ow,
+                        kh,
+                        kw,
+                        sy,
+                        sx,
+                        dy,
+                        dx,
+                        pt,
+                        pl,
+                        groups,
+                        part_begin,
+                        part_end,
+                        x_zero,
+                        x_flip,
+                        y_zero,
+                        y_low,
+                        y_high,
+                        y_flip,
+                    },
+                );
+            }
+        }
+        assert_eq!(state.fault(), None, "{s:?}");
+        let spatial = s.oh * s.ow;
+        for (at, (&g, &w)) in y.iter().zip(&want).enumerate() {
+            let channel = at / 16 / spatial % s.oc.div_ceil(16) * 16 + at % 16;
+            if channel < s.oc {
+                assert_eq!(g, w, "{} at {at} of {s:?}", isa.name());
+            }
+        }
+    }
+}
+
+fn shape(
+    n: usize,
+    [ic, oc, groups]: [usize; 3],
+    [h, w]: [usize; 2],
+    [kh, kw]: [usize; 2],
+    step: [usize; 4],
+    pads: [usize; 4],
+) -> ConvShape {
+    let [sy, sx, dy, dx] = step;
+    let [pt, pl, pb, pr] = pads;
+    let out = |x: usize, p: usize, k: usize, d: usize, s: usize| (x + p - (k - 1) * d - 1) / s + 1;
+    let (oh, ow) = (out(h, pt + pb, kh, dy, sy), out(w, pl + pr, kw, dx, sx));
+    ConvShape { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups }
+}
+
+const PLAIN: Codes = Codes { x_zero: 117, x_flip: 0, y_zero: 90, y_flip: 0, low: 0, high: 255 };
+const SIGNED: Codes = Codes { x_zero: 130, x_flip: 0x80, y_zero: 120, y_flip: 0x80, low: 10, high: 250 };
+
+#[test]
+fn blocked_shapes() {
+    for (i, s) in [
+        shape(1, [16, 16, 1], [5, 5], [1, 1], [1, 1, 1, 1], [0; 4]),
+        shape(2, [32, 48, 1], [7, 9], [1, 1], [1, 1, 1, 1], [0; 4]),
+        shape(1, [40, 70, 1], [9, 11], [1, 1], [2, 2, 1, 1], [0; 4]),
+        shape(1, [32, 64, 1], [8, 13], [3, 3], [1, 1, 1, 1], [1; 4]),
+        shape(1, [24, 20, 1], [9, 30], [3, 3], [2, 2, 1, 1], [1, 1, 0, 1]),
+        shape(1, [16, 32, 1], [10, 10], [3, 2], [1, 1, 2, 3], [2, 0, 1, 3]),
+        shape(2, [64, 32, 2], [6, 6], [3, 3], [1, 1, 1, 1], [1; 4]),
+        shape(1, [16, 16, 1], [1, 40], [1, 5], [1, 2, 1, 1], [0, 2, 0, 2]),
+        shape(1, [16, 16, 1], [4, 4], [3, 3], [1, 1, 1, 1], [0; 4]),
+        shape(1, [512, 16, 1], [40, 40], [1, 1], [1, 1, 1, 1], [0; 4]),
+        shape(1, [256, 16, 1], [30, 60], [3, 3], [1, 1, 1, 1], [1; 4]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        check(s, &PLAIN, i as u32, 1);
+        check(s, &SIGNED, i as u32 + 100, 3);
+    }
+}
+
+#[test]
+fn first_layers() {
+    for (i, s) in [
+        shape(1, [3, 32, 1], [15, 17], [3, 3], [2, 2, 1, 1], [1; 4]),
+        shape(2, [1, 20, 1], [9, 9], [5, 5], [1, 1, 1, 1], [2; 4]),
+        shape(1, [4, 16, 1], [12, 40], [7, 7], [2, 2, 1, 1], [3; 4]),
+        shape(1, [2, 16, 1], [12, 12], [2, 3], [1, 1, 2, 2], [0, 1, 1, 0]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        check(s, &PLAIN, i as u32, 2);
+        check(s, &SIGNED, i as u32 + 100, 1);
+    }
+}
+
+#[test]
+fn depthwise_shapes() {
+    for (i, s) in [
+        shape(1, [16, 16, 16], [7, 7], [3, 3], [1, 1, 1, 1], [1; 4]),
+        shape(2, [40, 40, 40], [9, 14], [3, 3], [2, 2, 1, 1], [1; 4]),
+        shape(1, [32, 32, 32], [12, 13], [5, 5], [1, 1, 1, 1], [2; 4]),
+        shape(1, [32, 32, 32], [12, 13], [5, 5], [2, 2, 1, 1], [2, 1, 1, 2]),
+        shape(1, [16, 16, 16], [12, 13], [5, 3], [1, 1, 1, 1], [2, 1, 2, 1]),
+        shape(1, [16, 16, 16], [12, 13], [3, 3], [1, 1, 2, 2], [2; 4]),
+        shape(1, [16, 16, 16], [112, 112], [3, 3], [1, 1, 1, 1], [1; 4]),
+        shape(1, [16, 16, 16], [1, 30], [1, 9], [1, 1, 1, 1], [0, 4, 0, 4]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        check(s, &PLAIN, i as u32, 1);
+        check(s, &SIGNED, i as u32 + 100, 2);
+    }
+}

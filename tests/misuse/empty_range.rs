@@ -1,0 +1,3 @@
+kiln::include_model!("models/net.onnx", dims(seq = 8..=1));
+
+fn main() {}

@@ -1,0 +1,3 @@
+kiln::include_model!("models/net.onnx", dims(seq = 1..128));
+
+fn main() {}

@@ -1,0 +1,3 @@
+kiln::include_model!();
+
+fn main() {}

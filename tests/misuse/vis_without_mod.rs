@@ -1,0 +1,3 @@
+kiln::include_model!(pub "models/net.onnx");
+
+fn main() {}

@@ -1,0 +1,22 @@
+//! A user's crate: models included both ways, without `unsafe` and without a warning.
+#![forbid(unsafe_code)]
+#![deny(warnings, missing_docs, clippy::all)]
+
+kiln::include_model!(pub mod affine = "../fixtures/models/affine/model.onnx");
+kiln::include_model!(pub mod names = "../fixtures/models/tiny_names/model.onnx", target = "host", streams = 1);
+kiln::include_model!(
+    pub mod rows = "../fixtures/models/rows/model.onnx",
+    dims(rows = 2),
+    weights = embed,
+);
+kiln::include_model!(pub mod affine_from_file = "../fixtures/models/affine/model.onnx", weights = file);
+kiln::include_compiled!("model");
+kiln::include_compiled!(pub mod affine_built = "model");
+
+/// The module that the build script wrote.
+pub const BUILT_SOURCE: &str = include_str!(concat!(env!("OUT_DIR"), "/model.rs"));
+/// Its weights.
+pub const BUILT_WEIGHTS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/model.weights"));
+
+/// The size of the arena of the module with the file's name.
+pub const ARENA_BYTES: usize = model::Model::ARENA_BYTES;

@@ -116,7 +116,7 @@ fn input_type(
         let name = match dim {
             onnx::Dim::Known(n) => {
                 if here.is_some_and(|h| h != *n) {
-                    let found = given.unwrap_or(&vec![]);
+                    let found = given.map_or(&[][..], Vec::as_slice);
                     return Err(CompileError::new(
                         Stage::Read,
                         format!("expected {ty}, the input at hand has shape {found:?}"),

@@ -181,6 +181,7 @@ fn coordinates(cx: &NodeView<'_>) -> Result<Coordinates> {
         "half_pixel" => Coordinates::HalfPixel,
         "half_pixel_symmetric" => Coordinates::HalfPixelSymmetric,
         "pytorch_half_pixel" => Coordinates::PytorchHalfPixel,
+        "align_corners" if cx.version() < 19 => Coordinates::AlignCornersWhole,
         "align_corners" => Coordinates::AlignCorners,
         "asymmetric" => Coordinates::Asymmetric,
         "tf_crop_and_resize" => Coordinates::TfCropAndResize,

@@ -58,7 +58,8 @@ pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, NO_SLOT, Operand, 
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;
 pub use elementwise::*;
-pub use gemm::{BLayout, Gemm, GemmInt8, MatMul, ScaleAdd};
+pub use gemm::scale_add::*;
+pub use gemm::{BLayout, Gemm, GemmInt8, MatMul};
 pub use gemm::{
     gemm_f32, gemm_i8_f32, gemm_i8_i8, gemm_i8_i32, gemm_i8_u8, gemm_u8_f32, gemm_u8_i8, gemm_u8_i32, gemm_u8_u8,
 };

@@ -28,6 +28,9 @@ param_enum! {
         PytorchHalfPixel,
         /// First to first, last to last.
         AlignCorners,
+        /// The same over the resized axis's whole length, as the operator's text says; since opset 19 its data take the
+        /// length before it is rounded down.
+        AlignCornersWhole,
         /// `x / scale`
         Asymmetric,
         /// First and last position of a region given in parts of the axis.
@@ -222,6 +225,8 @@ fn source(c: Coordinates, scale: f64, n_in: usize, n_out: usize, region: [f64; 2
                 x * last / (width - 1.0)
             }
         }
+        Coordinates::AlignCornersWhole if n_out == 1 => 0.0,
+        Coordinates::AlignCornersWhole => x * last / (n_out as f64 - 1.0),
         Coordinates::Asymmetric => x / scale,
         Coordinates::TfCropAndResize => {
             let [start, end] = region;

@@ -40,7 +40,7 @@ fn check(seed: u64) -> Result<(), String> {
     cases::compare(&planned, &want, tolerance).map_err(|e| format!("against the reference ({}): {e}", isa.name()))?;
     let source = |s| emit::emit(s, emit::WeightsFrom::Embed, false).map_err(|e| e.to_string());
     let once = source(&stages.program)?;
-    if seed % 16 == 0 {
+    if seed.is_multiple_of(16) {
         let twice = source(&kiln_tests::stages::stages(&decoded, &Options::default()).map_err(|e| text(&e))?.program)?;
         if once != twice {
             return Err("two compiles emit different bytes".to_owned());

@@ -92,7 +92,7 @@ pub(super) fn write(tensor: &Tensor) -> Vec<u8> {
     let dims = if tensor.dims().len() == 1 { dims.trim_end() } else { dims.trim_end_matches(", ") };
     let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}");
     let start = MAGIC.len() + 4;
-    while (start + header.len() + 1) % 64 != 0 {
+    while !(start + header.len() + 1).is_multiple_of(64) {
         header.push(' ');
     }
     header.push('\n');

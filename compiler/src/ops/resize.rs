@@ -296,10 +296,9 @@ fn table(cx: &mut LowerCx<'_>, rule: &ResizeRule, n_in: &Dim, axis: &Axis, wide:
         None
     };
     let n_axes = axes(cx)?.len();
-    let roi = match roi_at.and_then(|i| cx.constant(i)) {
-        Some(t) => Some(t.to_f64s().or_else(|| Some(t.to_f32s()?.into_iter().map(f64::from).collect::<Vec<_>>()))),
-        None => None,
-    };
+    let roi = roi_at
+        .and_then(|i| cx.constant(i))
+        .map(|t| t.to_f64s().or_else(|| Some(t.to_f32s()?.into_iter().map(f64::from).collect::<Vec<_>>())));
     let region = match roi {
         Some(Some(v)) if v.len() == 2 * n_axes => Some([v[axis.at], v[axis.at + n_axes]]),
         Some(_) => return Err(wrong(format!("expected f32 or f64 [{}]", 2 * n_axes)).at_input(1)),

@@ -141,7 +141,7 @@ fn gelu<S: Simd>(s: S, x: S::F32) -> S::F32 {
 /// (1 + tanh y)/2 is 1 / (1 + e^−2y), which loses nothing to cancellation.
 #[inline(always)]
 fn gelu_tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    const MINUS_2_SQRT_2_OVER_PI: f32 = -1.595_769_1;
+    const MINUS_2_SQRT_2_OVER_PI: f32 = -1.595_769;
     let cubic = (x * x).fma(s.splat(0.044_715 * MINUS_2_SQRT_2_OVER_PI), s.splat(MINUS_2_SQRT_2_OVER_PI));
     weighed(s, x, x * cubic)
 }

@@ -46,7 +46,7 @@ pub const fn bytes_of<T: Element>(values: &[T]) -> &[u8] {
 
 /// Bytes as an array; `None` when length, alignment or content do not fit.
 pub fn array_of<T: Element, const N: usize>(bytes: &[u8]) -> Option<&[T; N]> {
-    let fits = bytes.len() == N * size_of::<T>() && bytes.as_ptr().addr() % align_of::<T>() == 0;
+    let fits = bytes.len() == N * size_of::<T>() && bytes.as_ptr().addr().is_multiple_of(align_of::<T>());
     if !fits || !T::valid(bytes) {
         return None;
     }

@@ -91,7 +91,7 @@ impl Instance<'static> {
 impl<'a> Instance<'a> {
     /// With the caller's memory as arena.
     pub fn in_memory(arena: &'a mut [u8], arena_bytes: usize, weights: Weights) -> Result<Self, Error> {
-        if arena.len() < arena_bytes || (arena_bytes > 0 && arena.as_ptr().addr() % ALIGN != 0) {
+        if arena.len() < arena_bytes || (arena_bytes > 0 && !arena.as_ptr().addr().is_multiple_of(ALIGN)) {
             return Err(Error::Arena { needed: arena_bytes, given: arena.len() });
         }
         Ok(Self { arena: Arena::Borrowed(arena), weights, isa: Isa::detect(), state: RunState::new() })

@@ -117,7 +117,7 @@ fn operand(cx: &mut LowerCx<'_>, part: &Part, bias_start: Option<Dim>) -> Result
     let Some(bias_start) = bias_start else { return Ok(slice(&all, &part.start, None)) };
     let h = &part.heads;
     let n = h.heads.clone() * h.size.clone();
-    if !(h.row_stride == n) {
+    if h.row_stride != n {
         // Heads apart (keys of another sequence): they come with their bias.
         return Ok(all);
     }

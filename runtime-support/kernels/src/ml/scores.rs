@@ -106,7 +106,7 @@ fn probit(x: f64) -> f64 {
     let log = libm::log(x);
     let v = 2.0 / (PI * 0.147) + 0.5 * log;
     let v2 = log / 0.147;
-    1.414_213_56 * sign * libm::sqrt(-v + libm::sqrt(v * v - v2))
+    core::f64::consts::SQRT_2 * sign * libm::sqrt(-v + libm::sqrt(v * v - v2))
 }
 
 kernel! {

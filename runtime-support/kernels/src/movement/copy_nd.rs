@@ -185,7 +185,7 @@ impl Block for u32 {
             (stride as isize) >= 0
                 && stride.checked_mul(7).and_then(|s| s.checked_add(at)?.checked_add(8)).is_some_and(|e| e <= len)
         };
-        if !matches!(isa, Isa::Avx2 { .. } | Isa::Avx512 { .. }) || !last(xo, xs, x.len()) || !last(yo, ys, y.len()) {
+        if !matches!(isa, Isa::Avx2 | Isa::Avx512) || !last(xo, xs, x.len()) || !last(yo, ys, y.len()) {
             return false;
         }
         // SAFETY: the instruction set is there; all eight rows of eight lie in the slices on both sides.

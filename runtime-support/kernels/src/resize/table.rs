@@ -153,7 +153,7 @@ pub fn resize_taps(mode: ResizeMode, antialias: bool, scale: f64) -> Option<usiz
     };
     let scale = if antialias && scale < 1.0 { scale } else { 1.0 };
     let taps = 2.0 - 2.0 * (floor(-reach / scale) + 1.0);
-    (taps >= 1.0 && taps < 1e6).then_some(taps as usize)
+    (1.0..1e6).contains(&taps).then_some(taps as usize)
 }
 
 /// The greatest integer not above, for values far inside `i64`.

@@ -27,7 +27,8 @@ const MAX_SAMPLES: usize = 1 << 12;
 
 /// Where a sample reads along one axis: two positions and the weight of the second. `None` outside the image.
 fn between<W: Real>(v: W, extent: usize) -> Option<(usize, usize, W)> {
-    if v < W::from_f64(-1.0) || v > W::of(extent) || !(v == v) {
+    // A NaN is in no range.
+    if !(v >= W::from_f64(-1.0) && v <= W::of(extent)) {
         return None;
     }
     let v = v.at_least(W::default());

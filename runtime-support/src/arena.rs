@@ -29,6 +29,7 @@ impl<const BYTES: usize> StaticArena<BYTES> {
     }
 
     /// The memory, the first time it is asked for.
+    #[expect(clippy::mut_from_ref, reason = "the flag lets one caller through")]
     pub fn take(&'static self) -> Option<&'static mut [u8]> {
         if self.taken.swap(true, Ordering::AcqRel) {
             return None;

@@ -107,3 +107,13 @@ mod memory {
         0
     }
 }
+
+/// The standard library's `core` was built with unwinding and names this; nothing unwinds here.
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() {}
+
+/// As above.
+#[unsafe(no_mangle)]
+extern "C" fn _Unwind_Resume() -> ! {
+    loop {}
+}

@@ -11,6 +11,7 @@
 
 pub mod branch;
 pub mod budget;
+pub mod cascade;
 pub mod check;
 pub mod cost;
 pub mod dag;

@@ -145,6 +145,10 @@ pub struct Rows {
     pub out_bytes_per_row: u64,
     /// What stays in memory all the while: weights, scratch.
     pub resident_bytes: u64,
+    /// What lies in memory between two operators of a cascade, for each row of the tile and of the halo.
+    pub rolling_bytes_per_row: u64,
+    /// Rows of it that are kept from tile to tile.
+    pub rolling_halo_rows: u64,
     /// Time of all rows, without launches.
     pub compute_ns: u64,
     /// Time to start each tile.
@@ -226,12 +230,14 @@ pub fn tiling(op: &Rows, pad: &Scratchpad, rows: u64, scheme: Scheme) -> Option<
         return None;
     }
     let n_tiles = op.n_rows.div_ceil(rows);
-    let in_bytes = |rows: u64| op.in_bytes_per_row.checked_mul(rows + op.halo_rows);
+    let in_bytes = |rows: u64| op.in_bytes_per_row.checked_mul(rows.checked_add(op.halo_rows)?);
     let out_bytes = |rows: u64| op.out_bytes_per_row.checked_mul(rows);
     let align = |bytes: u64| bytes.checked_next_multiple_of(pad.alignment_bytes.max(1));
     let (input, output) = (align(in_bytes(rows)?)?, align(out_bytes(rows)?)?);
     let each = if scheme.in_place { input.max(output) } else { input.checked_add(output)? };
-    let bytes = each.checked_mul(scheme.n_buffers as u64)?.checked_add(align(op.resident_bytes)?)?;
+    let rolling = align(op.rolling_bytes_per_row.checked_mul(rows.checked_add(op.rolling_halo_rows)?)?)?;
+    let resident = align(op.resident_bytes)?.checked_add(rolling)?;
+    let bytes = each.checked_mul(scheme.n_buffers as u64)?.checked_add(resident)?;
     if bytes > pad.capacity_bytes {
         return None;
     }
@@ -361,6 +367,8 @@ mod tests {
             halo_rows: 0,
             out_bytes_per_row: 1,
             resident_bytes: 100,
+            rolling_bytes_per_row: 0,
+            rolling_halo_rows: 0,
             compute_ns: 600,
             launch_ns: 0,
             in_place: false,

@@ -106,6 +106,8 @@ static FAMILIES: &[&[OpDef]] = &[
     conv_transpose::OPS,
     depth_space::OPS,
     det::OPS,
+    dropout::OPS,
+    dynamic_quantize::OPS,
     einsum::OPS,
     expand::OPS,
     found::OPS,

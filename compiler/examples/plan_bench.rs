@@ -46,7 +46,7 @@ fn generated(n: usize, target: &Target) -> TaskGraph {
             cost_ns: (0..target.n_devices()).map(cost).collect(),
             pin: None,
             control_flow: false,
-            splits: if i % 5 == 0 { 8 } else { 1 },
+            splits: if i.is_multiple_of(5) { 8 } else { 1 },
             rowwise: Vec::new(),
         });
         out

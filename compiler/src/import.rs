@@ -108,7 +108,7 @@ fn input_type(
     if let Some(g) = given
         && g.len() != dims.len()
     {
-        return Err(import_error(format!("expected {ty}, the input at hand has shape {g:?}")));
+        return Err(CompileError::new(Stage::Read, format!("expected {ty}, the input at hand has shape {g:?}")));
     }
     let mut shape = Vec::with_capacity(dims.len());
     for (axis, dim) in dims.iter().enumerate() {
@@ -116,10 +116,11 @@ fn input_type(
         let name = match dim {
             onnx::Dim::Known(n) => {
                 if here.is_some_and(|h| h != *n) {
-                    return Err(import_error(format!(
-                        "expected {ty}, the input at hand has shape {:?}",
-                        given.unwrap_or(&vec![])
-                    )));
+                    let found = given.map_or(&[][..], Vec::as_slice);
+                    return Err(CompileError::new(
+                        Stage::Read,
+                        format!("expected {ty}, the input at hand has shape {found:?}"),
+                    ));
                 }
                 shape.push(Dim::from(*n));
                 continue;

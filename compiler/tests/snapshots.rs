@@ -54,7 +54,7 @@ fn stages_are_as_kept() {
         check(name, "graph", &graph_text(&after), &mut problems);
         let program = compile(&decoded, &options).unwrap_or_else(|e| panic!("{name}: {e}"));
         check(name, "program", &program_text(&program), &mut problems);
-        let emitted = emit::emit(&program, WeightsFrom::Embed).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let emitted = emit::emit(&program, WeightsFrom::Embed, false).unwrap_or_else(|e| panic!("{name}: {e}"));
         check(name, "rs", &emitted.source, &mut problems);
     }
     let hint = "BLESS=1 rewrites the snapshots";

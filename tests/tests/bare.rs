@@ -11,8 +11,11 @@ fn runs_without_std_and_alloc() {
     let model = target.join("model");
     std::fs::create_dir_all(&model).unwrap();
     kiln_compiler::Config::new().out_dir(&model).compile("../fixtures/models/affine/model.onnx").unwrap();
+    // With a target named, the flags below are for the program only, not for build scripts.
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--offline", "--quiet", "--manifest-path"])
+        .args(["build", "--target", &triple])
+        .args(["--release", "--offline", "--quiet", "--manifest-path"])
         .arg(root.join("bare/Cargo.toml"))
         .arg("--target-dir")
         .arg(&target)
@@ -32,6 +35,6 @@ fn runs_without_std_and_alloc() {
         .status()
         .unwrap();
     assert!(status.success(), "the program does not build");
-    let code = Command::new(target.join("release/kiln-bare")).status().unwrap().code();
+    let code = Command::new(target.join(&triple).join("release/kiln-bare")).status().unwrap().code();
     assert_eq!(code, Some(0), "1: wrong results, 2: an error, 3: a panic");
 }

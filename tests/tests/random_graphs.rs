@@ -38,7 +38,7 @@ fn check(seed: u64) -> Result<(), String> {
     let largest = want.iter().filter_map(Tensor::to_f32s).flatten().fold(1f32, |a, v| a.max(v.abs()));
     let tolerance = Tolerance { rtol: 1e-3, atol: 2e-5 * f64::from(largest) };
     cases::compare(&planned, &want, tolerance).map_err(|e| format!("against the reference ({}): {e}", isa.name()))?;
-    let source = |s| emit::emit(s, emit::WeightsFrom::Embed).map_err(|e| e.to_string());
+    let source = |s| emit::emit(s, emit::WeightsFrom::Embed, false).map_err(|e| e.to_string());
     let once = source(&stages.program)?;
     if seed % 16 == 0 {
         let twice = source(&kiln_tests::stages::stages(&decoded, &Options::default()).map_err(|e| text(&e))?.program)?;

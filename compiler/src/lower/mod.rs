@@ -13,6 +13,7 @@ use crate::error::{CompileError, CompileErrors, Stage};
 use crate::ir::{Dim, Graph, ValueId};
 use crate::ops::{self, view::NodeView};
 use bytes::Bytes;
+use kiln_kernels::Role;
 use std::collections::HashMap;
 
 /// What a buffer is.
@@ -111,7 +112,31 @@ pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> 
         return Err(errors);
     }
     place_outputs(graph, &mut out)?;
+    drop_dead_steps(&mut out);
     Ok(out)
+}
+
+/// Drops calls that write only what nobody reads: arithmetic on shapes, of which the plan holds the results already.
+fn drop_dead_steps(out: &mut Lowered) {
+    let mut read = vec![false; out.buffers.len()];
+    for place in &out.outputs {
+        read[place.buffer as usize] = true;
+    }
+    let mut live = vec![true; out.steps.len()];
+    for (step, live) in out.steps.iter().zip(&mut live).rev() {
+        let operands = step.call.operands();
+        let mut written = operands.iter().filter(|o| matches!(o.role, Role::Write | Role::Update)).peekable();
+        // A call that writes nothing is a check, one that finds extents is needed for them.
+        *live =
+            written.peek().is_none() || !step.call.found().is_empty() || written.any(|o| read[o.operand.mem as usize]);
+        if *live {
+            for o in &operands {
+                read[o.operand.mem as usize] = true;
+            }
+        }
+    }
+    let mut live = live.into_iter();
+    out.steps.retain(|_| live.next().unwrap_or(true));
 }
 
 pub(crate) fn lower_node(

@@ -50,7 +50,7 @@ pub fn two_buffers_ns(n: u64, d: u64, c: u64, o: u64, one_engine: bool) -> u64 {
 
 /// What two buffers save against one as N grows, in thousandths: min(c, d) / (c + d), without stores.
 pub fn saving_limit_permille(d: u64, c: u64) -> u64 {
-    if c + d == 0 { 0 } else { c.min(d) * 1000 / (c + d) }
+    (c.min(d) * 1000).checked_div(c + d).unwrap_or(0)
 }
 
 /// One piece of work of a queue.

@@ -26,7 +26,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { tasks: 1_000_000, shards: true }
+        Self { tasks: 400_000, shards: true }
     }
 }
 
@@ -149,19 +149,25 @@ impl Context<'_> {
         }
     }
 
-    /// Sets of nodes to move together: regions, then branches, then single nodes; each set once.
+    /// Sets of nodes to move together: regions, then branches, then claims, then single nodes, of each kind the longest
+    /// first; each set once.
     fn units(&self, placement: &Placement) -> Vec<Vec<usize>> {
         let n = self.graph.nodes.len();
-        let found = regions(&self.shape.dag, &placement.device);
-        let mut units: Vec<Vec<usize>> = vec![Vec::new(); found.device.len()];
-        (0..n).for_each(|v| units[found.of[v]].push(v));
+        let device = &placement.device;
+        let found = regions(&self.shape.dag, device);
+        let mut by_region: Vec<Vec<usize>> = vec![Vec::new(); found.device.len()];
+        (0..n).for_each(|v| by_region[found.of[v]].push(v));
         let control_flow = |v: usize| self.graph.nodes[v].control_flow;
-        let chains = branches(&self.shape.dag, control_flow, |a, b| placement.device[a] == placement.device[b]);
-        units.extend(chains.nodes);
+        let chains = branches(&self.shape.dag, control_flow, |a, b| device[a] == device[b]).nodes;
         let claims = placement.claims.iter().map(|&c| self.graph.claims[c].nodes.iter().map(|n| n.idx()).collect());
-        units.extend(claims);
-        units.extend((0..n).map(|v| vec![v]));
-        units.iter_mut().for_each(|u| u.sort_unstable());
+        let mut units = Vec::new();
+        for mut kind in [by_region, chains, claims.collect(), (0..n).map(|v| vec![v]).collect()] {
+            let ns = |v: &usize| self.graph.nodes[*v].cost_ns[device[*v].idx()].unwrap_or(0);
+            let total = |unit: &Vec<usize>| unit.iter().fold(0u64, |sum, v| sum.saturating_add(ns(v)));
+            kind.iter_mut().for_each(|unit| unit.sort_unstable());
+            kind.sort_by_cached_key(|unit| (std::cmp::Reverse(total(unit)), unit.first().copied()));
+            units.append(&mut kind);
+        }
         let mut seen = std::collections::BTreeSet::new();
         units.retain(|u| seen.insert(u.clone()));
         units

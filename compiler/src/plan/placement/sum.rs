@@ -1,8 +1,8 @@
 //! The least sum of node and crossing costs.
 //!
 //! In: a graph and a target. Out: a placement. With two devices and no claims it is exact (one minimum cut); with more it
-//! is exact up to [`MAX_EXHAUSTIVE`] combinations, and otherwise swap cuts over all pairs of devices and single moves,
-//! from several starts, until nothing improves. Claims are not additive: a set of them is chosen, the nodes of each are
+//! is exact up to [`MAX_EXHAUSTIVE`] combinations, and otherwise swap cuts over all pairs of devices, from several starts,
+//! until nothing improves. Claims are not additive: a set of them is chosen, the nodes of each are
 //! placed as one, and both are repeated while it improves.
 
 use super::groups::{self, Groups};
@@ -231,6 +231,14 @@ mod tests {
     fn three_devices_equal_brute_force() {
         equals_brute_force(3, 1000, 5);
         equals_brute_force(3, 60, 8);
+    }
+
+    /// The same at full size; takes long without optimisation.
+    #[test]
+    #[ignore = "slow: run with --release -- --ignored"]
+    fn up_to_twelve_nodes_equal_brute_force() {
+        equals_brute_force(2, 3000, 12);
+        equals_brute_force(3, 1500, 12);
     }
 
     /// Cuts and swaps alone (no exhaustive search) come close on three devices.

@@ -158,22 +158,26 @@ fn lanes(target: &Target) -> Vec<Lane> {
     devices.chain(engines).flat_map(|on| (0..on.n_streams(target)).map(move |_| lane(on))).collect()
 }
 
-/// All schedules there are to choose from, in order of preference among equals. With one stream for everything there is
+/// The schedulers there are to choose from, in order of preference among equals. With one stream for everything there is
 /// one: the model's order.
-pub fn all(list: &TaskList, target: &Target, shards: bool) -> Vec<Planned> {
+fn schedulers(list: &TaskList, target: &Target, shards: bool) -> Vec<Scheduler> {
+    if lanes(target).len() == 1 {
+        return vec![Scheduler::List { first: First::ModelOrder, shards: Shards::Never }];
+    }
     let cuts = |t: &Task| t.splits > 1 && t.on.n_streams(target) > 1;
     let shards = shards && list.tasks.iter().any(cuts);
+    let cuts: &[Shards] = if shards { &[Shards::Never, Shards::WhereIdle, Shards::Always] } else { &[Shards::Never] };
     let mut ways = vec![];
     for first in [First::ModelOrder, First::CriticalPath] {
-        let cuts: &[Shards] =
-            if shards { &[Shards::Never, Shards::WhereIdle, Shards::Always] } else { &[Shards::Never] };
         ways.extend(cuts.iter().map(|&shards| Scheduler::List { first, shards }));
     }
     ways.push(Scheduler::Levels);
-    if lanes(target).len() == 1 {
-        ways.truncate(1);
-    }
-    ways.into_iter().filter_map(|by| planned(list, target, by)).collect()
+    ways
+}
+
+/// The schedules of all schedulers.
+pub fn all(list: &TaskList, target: &Target, shards: bool) -> Vec<Planned> {
+    schedulers(list, target, shards).into_iter().filter_map(|by| planned(list, target, by)).collect()
 }
 
 /// The schedule of one scheduler.
@@ -197,10 +201,31 @@ pub fn planned_layers(list: &TaskList, target: &Target, layers: Vec<Vec<Vec<Task
 
 /// The schedule that ends first; of equals the one with fewest waits, then the first of [`all`].
 pub fn best(list: &TaskList, target: &Target, shards: bool) -> Planned {
-    let all = all(list, target, shards);
-    let best = all.into_iter().min_by_key(|p| (p.timeline.end_ns, p.schedule.n_waits()));
-    let empty = Planned { by: Scheduler::Levels, schedule: Schedule::default(), timeline: Timeline::default() };
-    best.unwrap_or(empty)
+    let rank = |p: &Planned| (p.timeline.end_ns, p.schedule.n_waits());
+    let ways = schedulers(list, target, shards).into_iter();
+    let best = ways.filter_map(|by| planned(list, target, by)).reduce(|a, b| if rank(&b) < rank(&a) { b } else { a });
+    best.unwrap_or_else(empty)
+}
+
+/// Of the schedules that end at most so many thousandths later than the first, the one that needs the least memory:
+/// `arena` says how many bytes a schedule needs.
+pub fn best_within(
+    list: &TaskList,
+    target: &Target,
+    shards: bool,
+    slack_permille: u64,
+    mut arena: impl FnMut(&Schedule) -> u64,
+) -> Planned {
+    let mut all = all(list, target, shards);
+    let first = all.iter().map(|p| p.timeline.end_ns).min().unwrap_or(0);
+    let latest = u128::from(first) * (1000 + u128::from(slack_permille)) / 1000;
+    all.retain(|p| u128::from(p.timeline.end_ns) <= latest);
+    let best = all.into_iter().min_by_key(|p| (arena(&p.schedule), p.timeline.end_ns, p.schedule.n_waits()));
+    best.unwrap_or_else(empty)
+}
+
+fn empty() -> Planned {
+    Planned { by: Scheduler::Levels, schedule: Schedule::default(), timeline: Timeline::default() }
 }
 
 /// Which step a task needs on a resource.
@@ -268,6 +293,22 @@ mod tests {
                 assert_eq!(all, 10);
             }
         }
+    }
+
+    #[test]
+    fn a_little_time_can_be_given_for_memory() {
+        let mut kit = host(2);
+        let x = kit.input(8);
+        let a = kit.node(&[x], &[100]);
+        let b = kit.node(&[x], &[3]);
+        let y = kit.node(&[a, b], &[100]);
+        kit.output(y);
+        let list = host_list(&kit);
+        // As if every wait cost memory.
+        let by_waits = |s: &Schedule| s.n_waits() as u64;
+        assert_eq!(best_within(&list, &kit.target, false, 0, by_waits), best(&list, &kit.target, false));
+        let p = best_within(&list, &kit.target, false, 50, by_waits);
+        assert!(p.timeline.end_ns <= 210);
     }
 
     #[test]

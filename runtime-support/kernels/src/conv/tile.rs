@@ -79,9 +79,9 @@ unsafe fn tile<S: Simd, const LANE: usize, const Q: usize, const B: usize>(s: S,
         let mut w = a.w;
         for block in 0..a.ic_blocks {
             let channels = if block + 1 == a.ic_blocks { a.ic_last } else { LANE };
-            let x_block = x_tile.wrapping_add(block * a.x_block);
+            let x_block = x_tile.wrapping_add(block.wrapping_mul(a.x_block));
             for ky in 0..a.kh {
-                let mut x = x_block.wrapping_add(ky * a.x_row);
+                let mut x = x_block.wrapping_add(ky.wrapping_mul(a.x_row));
                 let mut phase = 0;
                 for _ in 0..a.kw {
                     // SAFETY: the caller vouches for the inputs and weights of every tap and channel.

@@ -96,3 +96,114 @@ fn set_presents(cx: &mut InferCx<'_>, first: usize, dtype: Dtype, k: Vec<Dim>, v
     cx.set(first, super::tensor(dtype, k));
     cx.set(first + 1, super::tensor(dtype, v));
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::{Attr, Tensor};
+    use crate::ops::testing::{Case, case};
+
+    fn ramp(dims: &[usize], step: usize) -> Tensor {
+        let n: usize = dims.iter().product();
+        Tensor::from_f32s(dims, &(0..n).map(|i| ((i * step) % 29) as f32 * 0.1 - 1.4).collect::<Vec<_>>())
+    }
+
+    /// ONNX's own operator over heads that lie together.
+    fn onnx(q: &Tensor, k: &Tensor, v: &Tensor, heads: [i64; 2]) -> Case {
+        let c = case("", "Attention", 23).input(q.clone()).input(k.clone()).input(v.clone());
+        c.attr("q_num_heads", Attr::Int(heads[0])).attr("kv_num_heads", Attr::Int(heads[1]))
+    }
+
+    fn near(a: &[f32], b: &[f32]) {
+        assert_eq!(a.len(), b.len());
+        assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 * b.abs().max(1.0)), "{a:?} {b:?}");
+    }
+
+    #[test]
+    fn multi_head_lengths_and_packed_operands() {
+        let (q, k, v) = (ramp(&[2, 5, 8], 7), ramp(&[2, 3, 8], 5), ramp(&[2, 3, 8], 11));
+        let node = |k: &Tensor, v: &Tensor| {
+            let c = case("com.microsoft", "MultiHeadAttention", 1).input(q.clone()).input(k.clone()).input(v.clone());
+            c.attr("num_heads", Attr::Int(2))
+        };
+        near(&node(&k, &v).run_f32(), &onnx(&q, &k, &v, [2, 2]).run_f32());
+        // One valid key: its value is the result.
+        let y = node(&k, &v).absent().input(Tensor::from_i32s(&[2], &[1, 1])).run_f32();
+        near(&y[..8], &v.to_f32s().unwrap()[..8]);
+        // K and V side by side in every head.
+        let (kv, vv) = (k.to_f32s().unwrap(), v.to_f32s().unwrap());
+        let packed: Vec<f32> = (0..2 * 3 * 2).flat_map(|h| [&kv[h * 4..][..4], &vv[h * 4..][..4]].concat()).collect();
+        let c = case("com.microsoft", "MultiHeadAttention", 1).input(q.clone());
+        let c = c.input(Tensor::from_f32s(&[2, 3, 2, 2, 4], &packed)).attr("num_heads", Attr::Int(2));
+        near(&c.run_f32(), &node(&k, &v).run_f32());
+    }
+
+    #[test]
+    fn fused_projection() {
+        let x = ramp(&[1, 3, 4], 7);
+        // Q, K and V all are the input.
+        let mut w = vec![0.0; 4 * 12];
+        (0..4).for_each(|i| (0..3).for_each(|p| w[i * 12 + p * 4 + i] = 1.0));
+        let node = |constant: bool| {
+            let c = case("com.microsoft", "Attention", 1).input(x.clone()).attr("num_heads", Attr::Int(2));
+            let w = Tensor::from_f32s(&[4, 12], &w);
+            let c = if constant { c.constant(w) } else { c.input(w) };
+            c.input(Tensor::from_f32s(&[12], &[0.0; 12])).run_f32()
+        };
+        let want = onnx(&x, &x, &x, [2, 2]).run_f32();
+        near(&node(true), &want);
+        near(&node(false), &want);
+    }
+
+    #[test]
+    fn group_query_appends_to_its_cache() {
+        let (q, k, v) = (ramp(&[1, 2, 8], 7), ramp(&[1, 2, 4], 5), ramp(&[1, 2, 4], 11));
+        let (pk, pv) = (ramp(&[1, 1, 3, 4], 3), ramp(&[1, 1, 3, 4], 13));
+        let node = |past: &[usize], total: i32| {
+            let grow = |t: &Tensor| {
+                let mut values = t.to_f32s().unwrap();
+                values.resize(past.iter().product(), 9.0);
+                Tensor::from_f32s(past, &values)
+            };
+            let c = case("com.microsoft", "GroupQueryAttention", 1).input(q.clone()).input(k.clone()).input(v.clone());
+            c.input(grow(&pk))
+                .input(grow(&pv))
+                .input(Tensor::from_i32s(&[1], &[total - 1]))
+                .constant(Tensor::from_i32s(&[1], &[total]))
+                .attr("num_heads", Attr::Int(2))
+                .attr("kv_num_heads", Attr::Int(1))
+                .outputs(3)
+                .run()
+        };
+        let want = onnx(&q, &k, &v, [2, 1]).absent().input(pk.clone()).input(pv.clone());
+        let want = want.attr("is_causal", Attr::Int(1)).run_f32();
+        // The past as it is, and in a longer buffer.
+        for rows in [3, 7] {
+            let y = node(&[1, 1, rows, 4], 5).unwrap();
+            near(&y[0].to_f32s().unwrap(), &want);
+            assert_eq!(y[1].dims(), [1, 1, rows.max(5), 4]);
+            let keys = y[1].to_f32s().unwrap();
+            assert_eq!(keys[..12], pk.to_f32s().unwrap()[..]);
+            assert_eq!(keys[12..20], k.to_f32s().unwrap()[..]);
+        }
+        // Fewer rows in all than new ones.
+        assert!(node(&[1, 1, 3, 4], 1).is_err());
+    }
+
+    #[test]
+    fn embeddings_are_summed_and_normalised() {
+        let c = case("com.microsoft", "EmbedLayerNormalization", 1)
+            .input(Tensor::from_i32s(&[1, 2], &[1, 0]))
+            .absent()
+            .input(Tensor::from_f32s(&[2, 2], &[1., 2., 3., 4.]))
+            .input(Tensor::from_f32s(&[2, 2], &[0., 1., 0., 5.]))
+            .absent()
+            .input(Tensor::from_f32s(&[2], &[1., 1.]))
+            .input(Tensor::from_f32s(&[2], &[0., 0.]))
+            .input(Tensor::from_i32s(&[1, 2], &[1, 0]))
+            .outputs(3);
+        let y = c.run().unwrap();
+        near(&y[0].to_f32s().unwrap(), &[-1., 1., -1., 1.]);
+        assert_eq!(y[1].to_i32s().unwrap(), [1]);
+        assert_eq!(y[2].to_f32s().unwrap(), [3., 5., 1., 7.]);
+    }
+}

@@ -147,3 +147,37 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::{Attr, Tensor};
+    use crate::ops::testing::case;
+
+    #[test]
+    fn rules() {
+        let t = |dims: &[usize], v: &[f32]| Tensor::from_f32s(dims, v);
+        let (q, k, v) = (t(&[1, 2, 1], &[1., 2.]), t(&[1, 2, 1], &[2., 3.]), t(&[1, 2, 1], &[5., 7.]));
+        let (decay, beta) = (t(&[1, 2, 1], &[0.0, -2f32.ln()]), t(&[1, 2, 1], &[1.0, 0.5]));
+        for (rule, want) in [
+            // States 10, 31.
+            ("linear", [10., 62.]),
+            // 10, then 10/2 + 21.
+            ("gated", [10., 52.]),
+            // 10, then 10 + 3·(7 - 30)/2.
+            ("delta", [10., -49.]),
+            // 10, then 5 + 3·(7 - 15)/2.
+            ("gated_delta", [10., -14.]),
+        ] {
+            let mut c = case("", "LinearAttention", 27).input(q.clone()).input(k.clone()).input(v.clone()).absent();
+            c = if rule.starts_with("gated") { c.input(decay.clone()) } else { c.absent() };
+            if rule.ends_with("delta") {
+                c = c.input(beta.clone());
+            }
+            let c = c.attr("update_rule", Attr::Str(rule.into())).attr("scale", Attr::Float(1.0));
+            let c = c.attr("q_num_heads", Attr::Int(1)).attr("kv_num_heads", Attr::Int(1)).outputs(2);
+            let y = c.run().unwrap();
+            let got = y[0].to_f32s().unwrap();
+            assert!(got.iter().zip(want).all(|(g, w): (&f32, f32)| (g - w).abs() < 1e-4), "{rule}: {got:?}");
+        }
+    }
+}

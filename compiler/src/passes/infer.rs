@@ -21,6 +21,7 @@ const FOLD_MAX_BYTES: usize = 1 << 28;
 /// Infers types and folds constants.
 pub fn infer(graph: &mut Graph) -> Result<(), CompileErrors> {
     super::expand::expand(graph);
+    super::flex::expand(graph);
     let mut errors = CompileErrors::default();
     let mut next_slot = 0;
     let nodes = std::mem::take(&mut graph.nodes);

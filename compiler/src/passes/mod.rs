@@ -4,6 +4,7 @@ mod affine;
 mod dead;
 mod epilogue;
 mod expand;
+mod flex;
 mod infer;
 mod layout;
 mod pad;

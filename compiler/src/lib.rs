@@ -25,6 +25,7 @@ pub mod onnx;
 pub mod ops;
 pub mod passes;
 pub mod program;
+mod prune;
 pub mod verify;
 
 pub use config::{Config, DimRange};

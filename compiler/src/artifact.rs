@@ -11,6 +11,7 @@ use crate::error::{CompileError, CompileErrors, Stage};
 use crate::facts::Facts;
 use crate::import;
 use crate::onnx::{self, Decoded};
+use crate::prune;
 use crate::{Options, compile, sha256};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -87,7 +88,9 @@ impl Cache {
             None => {
                 let file = ModelFile::read(&model)?;
                 import::check_dims(&file.decoded.model, &options.import)?;
-                self.module_of(&file, options)
+                let made = self.module_of(&file, options);
+                self.prune();
+                made
             }
         }
     }
@@ -148,6 +151,7 @@ impl Cache {
         let facts = Facts::parse(&std::fs::read_to_string(folder.join("model.facts")).ok()?)?;
         let (source, weights) = (folder.join("model.rs"), folder.join("model.weights"));
         let whole = source.is_file() && weights.is_file();
+        prune::touch(&folder.join("model.facts"));
         whole.then(|| Artifact { key: key.to_owned(), source, weights, facts, tracked })
     }
 
@@ -164,11 +168,21 @@ impl Cache {
             let _ = std::fs::remove_dir_all(&partial);
             return Err(written(&partial, &e.to_string()));
         }
+        let whole = modules.join(key);
+        if whole.exists() && self.open(key, Vec::new()).is_none() {
+            // Somebody has removed files of it.
+            let _ = std::fs::remove_dir_all(&whole);
+        }
         // When another process was first, its folder holds the same bytes.
-        if std::fs::rename(&partial, modules.join(key)).is_err() {
+        if std::fs::rename(&partial, &whole).is_err() {
             let _ = std::fs::remove_dir_all(&partial);
         }
         Ok(())
+    }
+
+    /// Removes what was not used for longest, until the cache is no larger than 8 GiB (or `KILN_CACHE_BYTES`).
+    pub fn prune(&self) {
+        prune::prune(&[self.folder.join("modules"), self.folder.join("bin")]);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::import::ImportOptions;
 use crate::ir::Tensor;
 use crate::onnx::{self, Decoded, model::Type};
 use kiln_kernels::Dtype;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// Tolerances: `|got - want| <= atol + rtol * |want|`.
@@ -46,16 +47,23 @@ pub struct Case {
 
 /// The cases in a folder: itself, or the folders below it that hold a `model.onnx`, sorted.
 pub fn find(folder: &Path) -> std::io::Result<Vec<Case>> {
+    let mut out = Vec::new();
+    find_below(folder, &mut HashSet::new(), &mut out)?;
+    Ok(out)
+}
+
+/// Links may lead in circles: a folder is looked through once.
+fn find_below(folder: &Path, seen: &mut HashSet<PathBuf>, out: &mut Vec<Case>) -> std::io::Result<()> {
     if folder.join("model.onnx").is_file() {
-        return Ok(vec![case(folder)]);
+        out.push(case(folder));
+        return Ok(());
+    }
+    if !seen.insert(folder.canonicalize()?) {
+        return Ok(());
     }
     let mut below: Vec<PathBuf> = std::fs::read_dir(folder)?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
     below.sort();
-    let mut out = Vec::new();
-    for path in below.into_iter().filter(|p| p.is_dir()) {
-        out.extend(find(&path)?);
-    }
-    Ok(out)
+    below.into_iter().filter(|p| p.is_dir()).try_for_each(|path| find_below(&path, seen, out))
 }
 
 fn case(folder: &Path) -> Case {

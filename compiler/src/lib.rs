@@ -26,6 +26,7 @@ pub mod ops;
 pub mod passes;
 pub mod plan;
 pub mod program;
+mod prune;
 pub mod verify;
 
 pub use config::{Config, DimRange};

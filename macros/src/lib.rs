@@ -16,6 +16,7 @@ use kiln_compiler::{Options, check_options, check_target};
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use syn::Result;
 
 /// Compiles an ONNX model into a module of this crate.
@@ -39,6 +40,9 @@ use syn::Result;
 /// system's folder for temporary files. Removing it is safe: it is filled again.
 #[proc_macro]
 pub fn include_model(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    // See `compile`: an editor may expand on several threads at once.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock();
     let expanded = syn::parse::<Arguments>(input).and_then(|args| expand(&args));
     expanded.unwrap_or_else(|e| e.into_compile_error()).into()
 }
@@ -86,7 +90,16 @@ fn options(args: &Arguments) -> Result<Options> {
 /// Large models nest deeply, and rustc's own stack is small.
 const STACK_BYTES: usize = 512 << 20;
 
+/// Compiles on a thread of its own. There, rustc's own tokens are out of reach (and slow): for so long `proc_macro2` makes
+/// its own. That is a setting of the whole process, hence the lock around each expansion.
 fn compile(model: &Path, options: &Options) -> std::result::Result<Artifact, CompileErrors> {
+    proc_macro2::fallback::force();
+    let artifact = compile_on_thread(model, options);
+    proc_macro2::fallback::unforce();
+    artifact
+}
+
+fn compile_on_thread(model: &Path, options: &Options) -> std::result::Result<Artifact, CompileErrors> {
     let cache = Cache::new(folder::cache());
     let fault = |what: &str| Err(CompileError::new(Stage::Read, what).into());
     // Tokens of the generated module are plain data in that thread: rustc's own exist in this one only, and are slower.

@@ -42,18 +42,19 @@ macro_rules! embed_weights {
     };
 }
 
-/// Includes a module that a build script compiled: `include_compiled!("net")` gives `mod net { … }`, and
-/// `include_compiled!(pub mod detector = "net")` gives `pub mod detector { … }`.
+/// Includes a module that a build script compiled: `include_compiled!("net")` gives `mod net { … }`,
+/// `include_compiled!(pub mod other = "net")` gives it another name and visibility.
 ///
-/// The build script is `kiln_compiler::Config::new().compile("models/net.onnx")`, which writes `$OUT_DIR/net.rs` and
-/// `$OUT_DIR/net.weights`.
+/// The build script is `kiln_compiler::Config::new().compile("models/net.onnx")`, which writes `$OUT_DIR/net.rs`,
+/// `$OUT_DIR/net.weights` and, because no macro by example can make a name out of a string, `$OUT_DIR/net.mod.rs`.
+/// Feature `macros` is not needed.
 #[macro_export]
 macro_rules! include_compiled {
     ($file:literal) => {
-        include!(concat!(env!("OUT_DIR"), "/", $file, ".mod.rs"));
+        ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/", $file, ".mod.rs"));
     };
     ($vis:vis mod $name:ident = $file:literal) => {
-        #[doc = concat!("The model `", $file, "`, compiled by the build script.")]
+        #[doc = ::core::concat!("The model `", $file, "`, compiled by the build script.")]
         #[allow(dead_code, reason = "a model's user need not use all of it")]
         $vis mod $name {
             macro_rules! __kiln_weights {
@@ -61,7 +62,7 @@ macro_rules! include_compiled {
                     concat!(env!("OUT_DIR"), "/", $file, ".weights")
                 };
             }
-            include!(concat!(env!("OUT_DIR"), "/", $file, ".rs"));
+            ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/", $file, ".rs"));
         }
     };
 }

@@ -80,6 +80,7 @@ pub(super) fn command(args: &BenchArgs) -> Outcome {
     let machine = Machine::measure();
     progress.say("running");
     let outcomes = run_all(&tasks, 1, Duration::from_secs(args.timeout.max(1)), &|_| {});
+    cache.prune();
     progress.done();
     let mut said = Vec::new();
     for outcome in outcomes {

@@ -30,6 +30,7 @@ pub(super) fn command(args: &RunArgs) -> Outcome {
     data::write_inputs(&in_file, &bytes).map_err(Failure::Short)?;
     let task = Task { module, what: "run", inputs: in_file, last: out_file.display().to_string() };
     let outcomes = run_all(&[task], 1, Duration::from_secs(args.timeout.max(1)), &|_| {});
+    cache.prune();
     progress.done();
     for outcome in outcomes {
         outcome.said.map_err(Failure::Short)?;

@@ -70,6 +70,7 @@ pub(super) fn command(args: &TestArgs) -> Outcome {
     let scratch = data::Scratch::new().map_err(Failure::Short)?;
     let prepared = prepare(&all, &options, &cache, jobs, &progress);
     let verdicts = run(args, &all, prepared, &cache, jobs, &progress, &scratch)?;
+    cache.prune();
     progress.done();
     report(args, &all, &verdicts)
 }

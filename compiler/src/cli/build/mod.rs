@@ -14,6 +14,7 @@ pub(super) use tasks::{Task, run_all};
 
 use super::term::Progress;
 use crate::artifact::Artifact;
+use crate::prune;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -67,6 +68,7 @@ pub(super) fn build(modules: &[Source<'_>], builder: &Builder<'_>) -> Result<Vec
             let text = krate::Text::new(&sources, builder);
             let binary = builder.cache.join("bin").join(&text.name);
             if binary.is_file() {
+                prune::touch(&binary);
                 place(&mut results, &members, &binary);
             } else {
                 crates.insert(text.name.clone(), (text, members, binary));

@@ -369,8 +369,11 @@ fn lower_plain(cx: &mut LowerCx<'_>) -> Result<()> {
     }
     let g = geometry(&view, 0, 1)?;
     let shape = window_shape(&x_ty.shape, &y_ty.shape, &g.window)?;
-    let fixed = |d: &Dim| d.as_const().and_then(|c| usize::try_from(c).ok()).unwrap_or(0);
-    let (n, ic, groups) = (fixed(&x_ty.shape[0]), fixed(&x_ty.shape[1]), usize::try_from(g.groups).unwrap_or(1));
+    let fixed = |d: &Dim| {
+        let extent = d.as_const().and_then(|c| usize::try_from(c).ok());
+        extent.ok_or_else(|| CompileError::new(Stage::Lower, format!("the extent {d} must be fixed here")))
+    };
+    let (n, ic, groups) = (fixed(&x_ty.shape[0])?, fixed(&x_ty.shape[1])?, usize::try_from(g.groups).unwrap_or(1));
     let (x, weights, bias) = (half::x(cx, 0)?, half::x(cx, 1)?, half::opt(cx, 2)?);
     let residual = half::opt(cx, 3)?;
     let y = half::y(cx, 0)?;

@@ -46,7 +46,8 @@ fn main() {
                 Ok(()) => {
                     baked += 1;
                     if verbose {
-                        println!("BAKED {}", case.name);
+                        let why = result.err().unwrap_or_default();
+                        println!("BAKED {} {}", case.name, why.lines().next().unwrap_or(""));
                     }
                     continue;
                 }

@@ -21,6 +21,7 @@ mod concat;
 mod constant;
 mod contrib_attention;
 mod contrib_gelu;
+pub(crate) mod control;
 pub(crate) mod conv;
 mod conv_transpose;
 mod depth_space;
@@ -103,6 +104,9 @@ static FAMILIES: &[&[OpDef]] = &[
     constant::OPS,
     contrib_attention::OPS,
     contrib_gelu::OPS,
+    control::BRANCH,
+    control::REPEAT,
+    control::SCAN,
     conv::OPS,
     conv_transpose::OPS,
     depth_space::OPS,

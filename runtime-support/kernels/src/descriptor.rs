@@ -307,16 +307,16 @@ macro_rules! kernel {
                 }
             }
 
-            fn operands(&self, f: &mut dyn FnMut($crate::OperandView<'_, N>)) {
-                $(f($crate::OperandView {
+            fn operands(&self, _f: &mut dyn FnMut($crate::OperandView<'_, N>)) {
+                $(_f($crate::OperandView {
                     name: stringify!($op),
                     role: $crate::kernel!(@role $kind),
                     operand: $crate::kernel!(@asopt $kind (self.$op)),
                 });)*
             }
 
-            fn operands_mut(&mut self, f: &mut dyn FnMut(&mut $crate::Operand<N>)) {
-                $(if let Some(o) = $crate::kernel!(@asoptmut $kind (self.$op)) { f(o); })*
+            fn operands_mut(&mut self, _f: &mut dyn FnMut(&mut $crate::Operand<N>)) {
+                $(if let Some(o) = $crate::kernel!(@asoptmut $kind (self.$op)) { _f(o); })*
             }
 
             fn fields(&self, f: &mut dyn FnMut(&'static str, $crate::Field<'_, N>)) {

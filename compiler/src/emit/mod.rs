@@ -16,7 +16,6 @@ pub use text::program_text;
 use crate::error::{CompileError, Stage};
 use crate::program::Program;
 use proc_macro2::TokenStream;
-use quote::quote;
 
 /// Version of the interface between generated modules and `kiln`.
 pub const ABI: u32 = 1;
@@ -45,12 +44,21 @@ pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Res
     let weights = program.weights_blob();
     let head = model::header(program);
     let items = model::items(program, &weights, weights_from)?;
-    let steps = steps::items(program)?;
-    let each = if per_step { model::step_items(program)? } else { TokenStream::new() };
-    let tokens = quote! { #items #each #steps };
-    let file: syn::File = syn::parse2(tokens).map_err(|e| broken(&e.to_string()))?;
-    let body = steps::comments(&prettyplease::unparse(&file));
-    Ok(Emitted { source: format!("{head}\n{body}"), weights })
+    let mut source = format!("{head}\n{}", formatted(items)?);
+    if per_step {
+        source.push_str(&formatted(model::step_items(program)?)?);
+    }
+    // One function at a time: the tokens of a long program would take gigabytes.
+    steps::items(program, &mut |function| {
+        source.push_str(&steps::comments(&formatted(function)?));
+        Ok(())
+    })?;
+    Ok(Emitted { source, weights })
+}
+
+fn formatted(items: TokenStream) -> Result<String, CompileError> {
+    let file: syn::File = syn::parse2(items).map_err(|e| broken(&e.to_string()))?;
+    Ok(prettyplease::unparse(&file))
 }
 
 fn broken(what: &str) -> CompileError {

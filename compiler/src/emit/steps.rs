@@ -22,9 +22,11 @@ pub(super) fn n_chunks(program: &Program) -> usize {
     program.steps.len().div_ceil(CHUNK)
 }
 
-/// All statics and step functions.
-pub(super) fn items(program: &Program) -> Result<TokenStream, CompileError> {
-    let mut out = TokenStream::new();
+/// All step functions, each handed over with its statics.
+pub(super) fn items(
+    program: &Program,
+    out: &mut dyn FnMut(TokenStream) -> Result<(), CompileError>,
+) -> Result<(), CompileError> {
     let mut last_node = None;
     for (chunk, steps) in program.steps.chunks(CHUNK).enumerate() {
         let mut statics = TokenStream::new();
@@ -44,9 +46,9 @@ pub(super) fn items(program: &Program) -> Result<TokenStream, CompileError> {
             calls.extend(quote! { #call; });
         }
         let function = format_ident!("steps_{chunk}");
-        out.extend(quote! { fn #function(cx: &k::Cx<'_>) { #calls } #statics });
+        out(quote! { fn #function(cx: &k::Cx<'_>) { #calls } #statics })?;
     }
-    Ok(out)
+    Ok(())
 }
 
 fn static_name(step: &PlannedStep, idx: usize) -> Ident {

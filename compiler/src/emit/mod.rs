@@ -7,6 +7,7 @@
 mod dims;
 mod model;
 mod names;
+mod ports;
 mod steps;
 mod text;
 
@@ -18,7 +19,7 @@ use crate::program::Program;
 use proc_macro2::TokenStream;
 
 /// Version of the interface between generated modules and `kiln`.
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// What a compile writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,13 +44,14 @@ pub enum WeightsFrom {
 pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Result<Emitted, CompileError> {
     let weights = program.weights_blob();
     let head = model::header(program);
-    let items = model::items(program, &weights, weights_from)?;
+    let extents = dims::Extents::of(program);
+    let items = model::items(program, &extents, &weights, weights_from)?;
     let mut source = format!("{head}\n{}", formatted(items)?);
     if per_step {
-        source.push_str(&formatted(model::step_items(program)?)?);
+        source.push_str(&formatted(model::step_items(program, &extents)?)?);
     }
     // One function at a time: the tokens of a long program would take gigabytes.
-    steps::items(program, &mut |function| {
+    steps::items(program, &extents, &mut |function| {
         source.push_str(&steps::comments(&formatted(function)?));
         Ok(())
     })?;

@@ -1,7 +1,8 @@
 //! A model's memory and its run.
 
-use super::border::{Element, array_of};
+use super::border::{Element, array_of, slice_of};
 use super::{Error, Region};
+use core::sync::atomic::AtomicI64;
 use kiln_kernels::isa::Isa;
 use kiln_kernels::{ALIGN, Cx, RunState};
 
@@ -101,21 +102,23 @@ impl<'a> Instance<'a> {
     pub fn run<'r>(
         &'r mut self,
         regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
         nodes: &'static [(u32, &'static str)],
         steps: fn(&Cx<'_>),
     ) -> Result<(), Error> {
-        self.run_with(regions, nodes, &mut |cx| steps(cx))
+        self.run_with(regions, extents, nodes, &mut |cx| steps(cx))
     }
 
     /// Runs one step after the other and calls `each` with the number of every one that is done.
     pub fn run_each<'r>(
         &'r mut self,
         regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
         nodes: &'static [(u32, &'static str)],
         steps: &[fn(&Cx<'_>)],
         each: &mut dyn FnMut(usize),
     ) -> Result<(), Error> {
-        self.run_with(regions, nodes, &mut |cx| {
+        self.run_with(regions, extents, nodes, &mut |cx| {
             for (i, step) in steps.iter().enumerate() {
                 step(cx);
                 each(i);
@@ -126,6 +129,7 @@ impl<'a> Instance<'a> {
     fn run_with<'r>(
         &'r mut self,
         regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
         nodes: &'static [(u32, &'static str)],
         steps: &mut dyn FnMut(&Cx<'_>),
     ) -> Result<(), Error> {
@@ -135,7 +139,7 @@ impl<'a> Instance<'a> {
             *w = Region::read(weights.bytes());
         }
         state.clear();
-        let cx = Cx::new(regions, *isa, state, &[]);
+        let cx = Cx::new(regions, *isa, state, extents);
         steps(&cx);
         match state.fault() {
             None => Ok(()),
@@ -150,6 +154,12 @@ impl<'a> Instance<'a> {
     /// An output in the arena.
     pub fn output<T: Element, const N: usize>(&self, off: u64) -> Result<&[T; N], Error> {
         array_of(self.raw_output(off, N * size_of::<T>())?).ok_or(Error::Output)
+    }
+
+    /// An output of run-time extents in the arena.
+    pub fn output_slice<T: Element>(&self, off: u64, n: usize) -> Result<&[T], Error> {
+        let bytes = n.checked_mul(size_of::<T>()).ok_or(Error::Output)?;
+        slice_of(self.raw_output(off, bytes)?).ok_or(Error::Output)
     }
 
     /// An output's bytes.

@@ -70,7 +70,7 @@ pub(super) fn command(args: &TestArgs) -> Outcome {
         }
         all.extend(found);
     }
-    let cache = Cache::new(super::cache_folder());
+    let cache = Cache::new(super::cache_folder()?);
     let progress = Progress::new(args.compile.quiet);
     let scratch = data::Scratch::new().map_err(Failure::Short)?;
     let prepared = prepare(&all, &options, &cache, jobs, &progress);

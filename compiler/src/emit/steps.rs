@@ -23,9 +23,12 @@ pub(super) fn n_chunks(program: &Program) -> usize {
     program.steps.len().div_ceil(CHUNK)
 }
 
-/// All statics and step functions.
-pub(super) fn items(program: &Program, extents: &Extents) -> Result<TokenStream, CompileError> {
-    let mut out = TokenStream::new();
+/// All step functions, each handed over with its statics.
+pub(super) fn items(
+    program: &Program,
+    extents: &Extents,
+    out: &mut dyn FnMut(TokenStream) -> Result<(), CompileError>,
+) -> Result<(), CompileError> {
     let mut last_node = None;
     for (chunk, steps) in program.steps.chunks(CHUNK).enumerate() {
         let mut statics = TokenStream::new();
@@ -50,9 +53,9 @@ pub(super) fn items(program: &Program, extents: &Extents) -> Result<TokenStream,
             calls.extend(extents.lets(&after[i], &read));
         }
         let function = format_ident!("steps_{chunk}");
-        out.extend(quote! { fn #function(cx: &k::Cx<'_>) { #calls } #statics });
+        out(quote! { fn #function(cx: &k::Cx<'_>) { #calls } #statics })?;
     }
-    Ok(out)
+    Ok(())
 }
 
 /// Whether any extent of the call is known only at run time.

@@ -8,7 +8,7 @@ use core::cell::Cell;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use crate::Isa;
+use crate::{Isa, Operand};
 
 /// Alignment of every region's start and of every buffer in it, in bytes (one cache line, one AVX-512 register).
 pub const ALIGN: usize = 64;
@@ -74,6 +74,17 @@ pub struct Access {
     pub align: usize,
     /// How it is used.
     pub role: Role,
+}
+
+impl Access {
+    /// An operand's access; an absent one reaches nothing.
+    #[doc(hidden)]
+    pub const fn of(operand: Option<&Operand>, align: usize, role: Role) -> Self {
+        match operand {
+            Some(o) => Self { mem: o.mem, off: o.off, bytes: o.bytes, align, role },
+            None => Self { mem: 0, off: 0, bytes: 0, align: 1, role: Role::Read },
+        }
+    }
 }
 
 /// Why a kernel call could not do its work. The first one of a run is kept and becomes the error of `run`.

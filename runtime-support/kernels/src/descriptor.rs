@@ -239,8 +239,7 @@ macro_rules! kernel {
         #[inline(never)]
         pub fn $entry(cx: &$crate::Cx<'_>, d: &$name) {
             $(#[allow(dead_code, reason = "some types only select the entry")] type $tname = $tty;)*
-            let ok = cx.check(&[$($crate::kernel!(@access $kind $ty (d.$op))),*]);
-            if !ok {
+            if !cx.check(&d.accesses([$(core::mem::align_of::<$ty>()),*])) {
                 cx.fail($crate::Fault::Descriptor);
                 return;
             }
@@ -337,9 +336,16 @@ macro_rules! kernel {
             /// another operand. `regions` are the regions' sizes in bytes.
             #[must_use]
             pub const fn checked(self, regions: &[usize]) -> Self {
-                let all = [$($crate::kernel!(@static_access $kind (self.$op))),*];
-                $crate::assert_static(&all, regions);
+                $crate::assert_static(&self.accesses([1; Self::N_OPERANDS]), regions);
                 self
+            }
+
+            const N_OPERANDS: usize = [$(stringify!($op)),*].len();
+
+            /// The operands as checks see them, given the alignment of each one's element type.
+            const fn accesses(&self, align: [usize; Self::N_OPERANDS]) -> [$crate::Access; Self::N_OPERANDS] {
+                let [$($op),*] = align;
+                [$($crate::Access::of($crate::kernel!(@asopt $kind (self.$op)), $op, $crate::kernel!(@role $kind))),*]
             }
         }
     };
@@ -369,21 +375,6 @@ macro_rules! kernel {
     (@map opt_write $e:expr, $f:ident) => { $e.as_ref().map(|o| o.map(&mut *$f)) };
     (@map opt_alias $e:expr, $f:ident) => { $e.as_ref().map(|o| o.map(&mut *$f)) };
     (@map $kind:ident $e:expr, $f:ident) => { $e.map(&mut *$f) };
-
-    (@access $kind:ident $ty:ident $e:expr) => {{
-        let o: Option<&$crate::Operand> = $crate::kernel!(@asopt $kind $e);
-        match o {
-            Some(o) => $crate::Access { mem: o.mem, off: o.off, bytes: o.bytes, align: core::mem::align_of::<$ty>(), role: $crate::kernel!(@role $kind) },
-            None => $crate::Access { mem: 0, off: 0, bytes: 0, align: 1, role: $crate::Role::Read },
-        }
-    }};
-    (@static_access $kind:ident $e:expr) => {{
-        let o: Option<&$crate::Operand> = $crate::kernel!(@asopt $kind $e);
-        match o {
-            Some(o) => $crate::Access { mem: o.mem, off: o.off, bytes: o.bytes, align: 1, role: $crate::kernel!(@role $kind) },
-            None => $crate::Access { mem: 0, off: 0, bytes: 0, align: 1, role: $crate::Role::Read },
-        }
-    }};
 
     (@slice read $ty:ident $cx:ident $d:ident $op:ident $all:tt) => { $crate::operand_slice::<$ty>($cx, &$d.$op) };
     (@slice opt $ty:ident $cx:ident $d:ident $op:ident $all:tt) => { $d.$op.as_ref().map(|o| $crate::operand_slice::<$ty>($cx, o)) };

@@ -201,11 +201,11 @@ pub(super) fn step_items(program: &Program, extents: &Extents) -> Result<TokenSt
 fn node_table(program: &Program) -> TokenStream {
     let mut rows = TokenStream::new();
     let mut last: Option<&str> = None;
-    for (i, step) in program.steps.iter().enumerate() {
-        if last != Some(step.node.as_str()) {
-            let (i, name) = (Literal::u32_unsuffixed(i as u32), &step.node);
-            rows.extend(quote! { (#i, #name), });
-            last = Some(&step.node);
+    for (number, name) in super::steps::nodes(program) {
+        if last != Some(name) {
+            let number = Literal::usize_unsuffixed(number);
+            rows.extend(quote! { (#number, #name), });
+            last = Some(name);
         }
     }
     quote! { static NODES: &[(u32, &str)] = &[#rows]; }

@@ -340,7 +340,7 @@ macro_rules! kernel {
                 self
             }
 
-            const N_OPERANDS: usize = [$(stringify!($op)),*].len();
+            const N_OPERANDS: usize = <[&str]>::len(&[$(stringify!($op)),*]);
 
             /// The operands as checks see them, given the alignment of each one's element type.
             const fn accesses(&self, align: [usize; Self::N_OPERANDS]) -> [$crate::Access; Self::N_OPERANDS] {

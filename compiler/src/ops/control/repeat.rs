@@ -133,6 +133,8 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     for i in n_states..view.n_outputs() {
         if view.wants(i) {
             let y = cx.y(i)?;
+            // How many there will be is not known before the last: the stack is as large as it can become.
+            let y = Operand { bytes: y.bytes.upper().map_or_else(|| y.bytes.clone(), Dim::Const), ..y };
             stack(cx, &mut inner, graph.outputs[1 + i].1, &y, &iteration)?;
             stacked.push((y, Role::Write));
         }

@@ -161,8 +161,9 @@ fn settle(
                         }
                         let bound = bound(&w.symbol, before, &out.shape[axis], most).ok_or_else(|| {
                             wrong(format!(
-                                "extent {axis} of state \"{name}\" grows from iteration to iteration and has no bound: \
-                                 the trip count must be known or bounded"
+                                "extent {axis} of state \"{name}\" changes from {} to {} in an iteration and has no bound: \
+                                 the trip count must be known or bounded",
+                                w.symbol, out.shape[axis]
                             ))
                         })?;
                         w.symbol = symbol("state", least, Some(bound), next_slot);

@@ -206,7 +206,11 @@ fn carry(cx: &LowerCx<'_>, inner: &mut BodyCx<'_>, graph: &Graph, states: &[Oper
     let mut copies = Vec::with_capacity(states.len());
     for (i, state) in states.iter().enumerate() {
         let x = inner.operand(graph.outputs[1 + i].1)?;
-        let y = inner.outside(cx, &Operand { bytes: x.bytes.clone(), ..state.clone() });
+        // What a state can become at most was derived from the trip count; the expression's own bound may be larger.
+        let room = state.bytes.upper().map_or_else(|| state.bytes.clone(), Dim::Const);
+        let bytes = x.bytes.at_most(&room);
+        let (x, y) = (Operand { bytes: bytes.clone(), ..x }, Operand { bytes, ..state.clone() });
+        let y = inner.outside(cx, &y);
         if (x.mem, x.off) == (y.mem, y.off) {
             continue;
         }

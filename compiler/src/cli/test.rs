@@ -213,7 +213,8 @@ fn run(
                 continue;
             }
         };
-        let mut verdict = Verdict { status: Status::Pass, reason: String::new(), seconds: case.seconds };
+        let note = case.sets.first().map(DataSet::note).unwrap_or_default();
+        let mut verdict = Verdict { status: Status::Pass, reason: note, seconds: case.seconds };
         if let Some(Err(why)) = built[case_idx].iter().find(|b| b.is_err()) {
             verdict = Verdict { status: Status::Fail, reason: why.clone(), ..verdict };
         }
@@ -239,7 +240,7 @@ fn run(
 fn check(outputs: &std::path::Path, set: &DataSet, tolerance: Tolerance) -> Result<(), String> {
     let got: Vec<Tensor> = data::read_outputs(outputs)?;
     let _ = std::fs::remove_file(outputs);
-    cases::compare(&got, &set.outputs, tolerance)
+    set.compare(&got, tolerance)
 }
 
 fn report(args: &TestArgs, all: &[Case], verdicts: &[Verdict]) -> Outcome {

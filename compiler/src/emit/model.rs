@@ -118,6 +118,12 @@ pub(super) fn items(program: &Program, weights: &[u8], from: WeightsFrom) -> Res
         let dims = dims.iter().map(|&d| Literal::usize_unsuffixed(d));
         raw_outputs.extend(quote! { each(self.rt.raw_output(#off, #bytes)?, &[#(#dims),*]); });
     }
+    let decodes_images = program.steps.iter().any(|s| s.call.descriptor() == "ImageDecode");
+    let image = if decodes_images {
+        quote! { const _: () = rt::require_image(); }
+    } else {
+        quote!()
+    };
     let n_regions = Literal::usize_unsuffixed(regions.len());
     let chunks: Vec<_> = (0..n_chunks(program)).map(|i| format_ident!("steps_{i}")).collect();
     let nodes = node_table(program);
@@ -146,6 +152,7 @@ pub(super) fn items(program: &Program, weights: &[u8], from: WeightsFrom) -> Res
         use ::kiln::rt;
 
         const _: () = rt::require_abi(#abi);
+        #image
         const ARENA: u32 = 0;
         const WEIGHTS: u32 = 1;
         static REGION_BYTES: [usize; #n_regions] = [#(#regions),*];

@@ -22,7 +22,7 @@ fn run(case: &cases::Case, bake_ints: bool) -> Result<(), String> {
         let inputs: Vec<&[u8]> = set.inputs.iter().filter(|t| !baked(t)).map(|t| &t.data()[..]).collect();
         let got = exec::run_program(&program, &inputs, Isa::detect()).map_err(|e| format!("FAIL {e}"))?;
         let tolerance = case.tolerance.unwrap_or_default();
-        cases::compare(&got, &set.outputs, tolerance).map_err(|e| format!("FAIL data set {i}: {e}"))?;
+        set.compare(&got, tolerance).map_err(|e| format!("FAIL data set {i}: {e}"))?;
     }
     Ok(())
 }

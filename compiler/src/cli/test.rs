@@ -242,8 +242,11 @@ fn run(
                 continue;
             }
         };
-        let reason = if case.fixed { FIXED.to_owned() } else { String::new() };
-        let mut verdict = Verdict { status: Status::Pass, reason, seconds: case.seconds };
+        let mut notes = case.sets.first().map(DataSet::note).unwrap_or_default();
+        if case.fixed {
+            notes = format!("{FIXED} {notes}").trim_end().to_owned();
+        }
+        let mut verdict = Verdict { status: Status::Pass, reason: notes, seconds: case.seconds };
         if let Some(Err(why)) = built[case_idx].iter().find(|b| b.is_err()) {
             verdict = Verdict { status: Status::Fail, reason: why.clone(), ..verdict };
         }
@@ -269,7 +272,7 @@ fn run(
 fn check(outputs: &std::path::Path, set: &DataSet, tolerance: Tolerance) -> Result<(), String> {
     let got: Vec<Tensor> = data::read_outputs(outputs)?;
     let _ = std::fs::remove_file(outputs);
-    cases::compare(&got, &set.outputs, tolerance)
+    set.compare(&got, tolerance)
 }
 
 fn report(args: &TestArgs, all: &[Case], verdicts: &[Verdict]) -> Outcome {

@@ -71,6 +71,12 @@ pub(super) fn items(
     let weight_bytes = Literal::usize_unsuffixed(weights.len());
     let mut regions = vec![quote!(Model::ARENA_BYTES), quote!(Model::WEIGHT_BYTES)];
     regions.extend(region_bytes);
+    let decodes_images = program.steps.iter().any(|s| s.call.descriptor() == "ImageDecode");
+    let image = if decodes_images {
+        quote! { const _: () = rt::require_image(); }
+    } else {
+        quote!()
+    };
     let n_regions = Literal::usize_unsuffixed(regions.len());
     let chunks: Vec<_> = (0..n_chunks(program)).map(|i| format_ident!("steps_{i}")).collect();
     let nodes = node_table(program);
@@ -99,6 +105,7 @@ pub(super) fn items(
         use ::kiln::rt;
 
         const _: () = rt::require_abi(#abi);
+        #image
         const ARENA: u32 = 0;
         const WEIGHTS: u32 = 1;
         static REGION_BYTES: [usize; #n_regions] = [#(#regions),*];

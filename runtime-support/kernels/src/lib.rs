@@ -26,6 +26,7 @@ pub mod dtype;
 pub mod elementwise;
 pub mod gemm;
 pub mod half;
+pub mod image_decode;
 pub mod indexing;
 pub mod isa;
 pub mod loss;
@@ -67,6 +68,7 @@ pub use gemm::{
 };
 pub use gemm::{matmul_f64, matmul_i32, matmul_i64, matmul_u32, matmul_u64};
 pub use half::{bf16, f16};
+pub use image_decode::*;
 pub use indexing::*;
 pub use isa::Isa;
 pub use loss::*;

@@ -4,11 +4,18 @@
 
 mod border;
 mod error;
+#[cfg(feature = "std")]
+mod events;
 mod instance;
+#[cfg(feature = "std")]
+mod workers;
 
 pub use border::{Element, Region, bytes_of, raw_input};
 pub use error::Error;
 pub use instance::{Instance, Weights};
+
+/// One stream of a generated module. `None`: it ended early, because the run has failed.
+pub type Stream = fn(&kiln_kernels::Cx<'_>) -> Option<()>;
 
 /// Version of the interface between generated modules and this crate.
 pub const ABI: u32 = 1;

@@ -50,8 +50,8 @@ pub trait Call: Debug + Send + Sync {
     fn run(&self, cx: &Cx<'_>, value_of: &dyn Fn(&Symbol) -> i64);
     /// Slots of the extents that the kernel finds.
     fn found(&self) -> Vec<usize>;
-    /// Whether any extent is known only at run time.
-    fn is_dynamic(&self) -> bool;
+    /// Visits every extent, the operands' lengths among them.
+    fn dims(&self, f: &mut dyn FnMut(&Dim));
     /// A copy.
     fn boxed(&self) -> Box<dyn Call>;
 }
@@ -157,10 +157,8 @@ where
         slots
     }
 
-    fn is_dynamic(&self) -> bool {
-        let mut dynamic = false;
-        self.descriptor.map(&mut |d: &Dim| dynamic |= d.as_const().is_none());
-        dynamic
+    fn dims(&self, f: &mut dyn FnMut(&Dim)) {
+        self.descriptor.map(&mut |d: &Dim| f(d));
     }
 
     fn boxed(&self) -> Box<dyn Call> {

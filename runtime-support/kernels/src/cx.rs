@@ -228,6 +228,11 @@ impl<'a> Cx<'a> {
         self.dims.get(slot).map_or(0, |d| usize::try_from(d.load(Ordering::Relaxed)).unwrap_or(0))
     }
 
+    /// An extent known only at run time, as a signed number to reckon with.
+    pub fn extent(&self, slot: usize) -> isize {
+        self.dims.get(slot).map_or(0, |d| isize::try_from(d.load(Ordering::Relaxed)).unwrap_or(isize::MAX))
+    }
+
     /// Stores an extent found at run time.
     pub fn set_dim(&self, slot: usize, value: usize) {
         if let Some(d) = self.dims.get(slot) {

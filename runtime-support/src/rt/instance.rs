@@ -1,9 +1,10 @@
 //! A model's memory, its threads and its run.
 
-use super::border::{Element, array_of};
+use super::border::{Element, array_of, slice_of};
 #[cfg(feature = "std")]
 use super::workers::{Job, Workers, caught};
 use super::{Error, Region, Stream};
+use core::sync::atomic::AtomicI64;
 use kiln_kernels::isa::Isa;
 use kiln_kernels::{ALIGN, Cx, RunState};
 
@@ -150,29 +151,31 @@ impl<'a> Instance<'a> {
     pub fn run<'r>(
         &'r mut self,
         regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
         nodes: &'static [(u32, &'static str)],
         steps: fn(&Cx<'_>),
     ) -> Result<(), Error> {
         #[cfg(feature = "std")]
         if self.workers.is_some() {
-            return self.run_streams(regions, nodes, steps);
+            return self.run_streams(regions, extents, nodes, steps);
         }
-        self.run_with(regions, nodes, &mut |cx| caught(cx, || steps(cx)))
+        self.run_with(regions, extents, nodes, &mut |cx| caught(cx, || steps(cx)))
     }
 
     #[cfg(feature = "std")]
     fn run_streams<'r>(
         &'r mut self,
         regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
         nodes: &'static [(u32, &'static str)],
         steps: fn(&Cx<'_>),
     ) -> Result<(), Error> {
         let Self { arena, weights, isa, state, workers } = self;
         fill(regions, arena, weights);
         state.clear();
-        let job = Job { regions, isa: *isa, state, dims: &[] };
+        let job = Job { regions, isa: *isa, state, dims: extents };
         if !workers.as_mut().is_some_and(|w| w.run(&job)) {
-            let cx = Cx::new(regions, *isa, state, &[]);
+            let cx = Cx::new(regions, *isa, state, extents);
             caught(&cx, || steps(&cx));
         }
         outcome(state, nodes)
@@ -182,11 +185,12 @@ impl<'a> Instance<'a> {
     pub fn run_each<'r>(
         &'r mut self,
         regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
         nodes: &'static [(u32, &'static str)],
         steps: &[fn(&Cx<'_>)],
         each: &mut dyn FnMut(usize),
     ) -> Result<(), Error> {
-        self.run_with(regions, nodes, &mut |cx| {
+        self.run_with(regions, extents, nodes, &mut |cx| {
             for (i, step) in steps.iter().enumerate() {
                 step(cx);
                 each(i);
@@ -197,13 +201,14 @@ impl<'a> Instance<'a> {
     fn run_with<'r>(
         &'r mut self,
         regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
         nodes: &'static [(u32, &'static str)],
         steps: &mut dyn FnMut(&Cx<'_>),
     ) -> Result<(), Error> {
         let Self { arena, weights, isa, state, .. } = self;
         fill(regions, arena, weights);
         state.clear();
-        let cx = Cx::new(regions, *isa, state, &[]);
+        let cx = Cx::new(regions, *isa, state, extents);
         steps(&cx);
         outcome(state, nodes)
     }
@@ -211,6 +216,12 @@ impl<'a> Instance<'a> {
     /// An output in the arena.
     pub fn output<T: Element, const N: usize>(&self, off: u64) -> Result<&[T; N], Error> {
         array_of(self.raw_output(off, N * size_of::<T>())?).ok_or(Error::Output)
+    }
+
+    /// An output of run-time extents in the arena.
+    pub fn output_slice<T: Element>(&self, off: u64, n: usize) -> Result<&[T], Error> {
+        let bytes = n.checked_mul(size_of::<T>()).ok_or(Error::Output)?;
+        slice_of(self.raw_output(off, bytes)?).ok_or(Error::Output)
     }
 
     /// An output's bytes.

@@ -55,6 +55,8 @@ pub struct Options {
     pub streams: usize,
     /// Where the weights come from.
     pub weights: WeightsFrom,
+    /// Outputs that are inputs of the next run: patterns of an output's and an input's name, with at most one `*` each.
+    pub states: Vec<(String, String)>,
     /// Whether the module also has a function for each step, for tools that time them.
     pub per_step: bool,
 }
@@ -66,6 +68,7 @@ impl Default for Options {
             import: ImportOptions::default(),
             streams: 1,
             weights: WeightsFrom::Embed,
+            states: Vec::new(),
             per_step: false,
         }
     }
@@ -86,6 +89,9 @@ impl Options {
         }
         for (i, t) in &self.import.input_values {
             let _ = write!(text, ", input {i} only with the value {t:?} it was compiled for");
+        }
+        for (output, input) in &self.states {
+            let _ = write!(text, ", state {output} = {input}");
         }
         if self.weights == WeightsFrom::File {
             text.push_str(", weights = file");
@@ -135,12 +141,13 @@ pub fn compile(decoded: &Decoded, options: &Options) -> Result<Program, CompileE
 
 /// From the typed graph to the verified program.
 pub fn compile_graph(graph: &Graph, decoded: &Decoded, options: &Options) -> Result<Program, CompileErrors> {
-    let lowered = lower::lower(graph, options.streams)?;
+    let states = lower::state::pairs(graph, &options.states)?;
+    let lowered = lower::lower_with_states(graph, options.streams, &states)?;
     let (lowered, schedule) = streams::plan(graph, lowered, options.streams)?;
     let expected = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule)?;
     let meta = Meta { name: options.name.clone(), sha256: sha256(&decoded.source), options: options.text() };
-    let program = program::assemble(graph, lowered, schedule, arena, meta)?;
+    let program = program::assemble(graph, lowered, schedule, arena, &states, meta)?;
     verify::verify(&program, &expected)?;
     Ok(program)
 }

@@ -5,6 +5,7 @@
 
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::ir::{Dim, Graph, Symbol, SymbolSource, TensorType};
+use crate::lower::state::StatePair;
 use crate::lower::{BufferKind, Call, Lowered};
 use crate::memory::ArenaPlan;
 use crate::streams::Schedule;
@@ -52,6 +53,17 @@ pub struct Weight {
     pub data: Bytes,
 }
 
+/// An output that is an input of the next run: two pieces of memory that change places after each run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Index of the output.
+    pub output_idx: usize,
+    /// Index of the input.
+    pub input_idx: usize,
+    /// Size of each piece in bytes, a multiple of [`ALIGN`].
+    pub bytes: u64,
+}
+
 /// An extent known only at run time, and where a run keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
@@ -82,6 +94,8 @@ pub struct Program {
     pub steps: Vec<PlannedStep>,
     /// Which stream runs which step, and where streams wait for each other.
     pub schedule: Schedule,
+    /// Outputs that are inputs of the next run.
+    pub states: Vec<State>,
     /// Constants.
     pub weights: Vec<Weight>,
     /// Size of the weights region.
@@ -113,6 +127,7 @@ impl Program {
         let fixed = |b: u64| Dim::Const(i64::try_from(b).unwrap_or(i64::MAX));
         let mut all = vec![fixed(self.arena.bytes), fixed(self.weight_bytes)];
         all.extend(self.inputs.iter().map(|p| p.ty.bytes()));
+        all.extend(self.states.iter().map(|s| fixed(s.bytes)));
         all
     }
 }
@@ -134,6 +149,7 @@ pub fn assemble(
     lowered: Lowered,
     schedule: Schedule,
     arena: ArenaPlan,
+    states: &[StatePair],
     meta: Meta,
 ) -> Result<Program, CompileErrors> {
     let (weight_offsets, weights, weight_bytes) = place_weights(&lowered);
@@ -143,7 +159,8 @@ pub fn assemble(
     }
     let mut outputs = Vec::new();
     for ((name, v), place) in graph.outputs.iter().zip(&lowered.outputs) {
-        let base = arena.offsets[place.buffer as usize];
+        let state = matches!(lowered.buffers[place.buffer as usize].kind, BufferKind::State(_));
+        let base = if state { Some(0) } else { arena.offsets[place.buffer as usize] };
         let base = base.ok_or_else(|| CompileError::new(Stage::Plan, format!("output \"{name}\" has no memory")))?;
         outputs.push(Port { name: name.clone(), ty: graph.tensor_type(*v)?.clone(), off: base + place.off });
     }
@@ -176,6 +193,7 @@ pub fn assemble(
     }
     let Meta { name, sha256, options } = meta;
     let (extents, n_slots) = place_extents(&inputs, &outputs, &steps);
+    let states = states.iter().map(|s| state(s, &inputs, &outputs)).collect::<Result<_, _>>()?;
     Ok(Program {
         extents,
         n_slots,
@@ -186,6 +204,7 @@ pub fn assemble(
         outputs,
         steps,
         schedule,
+        states,
         weights,
         weight_bytes,
         arena,
@@ -217,12 +236,24 @@ pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, Com
         extents: Vec::new(),
         n_slots: 0,
         schedule: Schedule::one(&vec![0; steps.len()]),
+        states: Vec::new(),
         steps,
         weights,
         weight_bytes,
         arena,
         flops: 0,
     })
+}
+
+/// How large a state's memory is: it holds what comes in and what goes out.
+fn state(pair: &StatePair, inputs: &[Port], outputs: &[Port]) -> Result<State, CompileError> {
+    let StatePair { output_idx, input_idx } = *pair;
+    let bytes = |p: &Port| {
+        let most = p.ty.bytes().upper().and_then(|b| u64::try_from(b).ok());
+        most.ok_or_else(|| CompileError::new(Stage::Plan, format!("the size of \"{}\" has no bound", p.name)))
+    };
+    let most = bytes(&inputs[input_idx])?.max(bytes(&outputs[output_idx])?);
+    Ok(State { output_idx, input_idx, bytes: most.next_multiple_of(ALIGN as u64) })
 }
 
 /// The call with its operands' regions and offsets.
@@ -233,11 +264,13 @@ fn baked(
     weight_offsets: &[u64],
 ) -> Result<Box<dyn Call>, CompileError> {
     let mut missing = false;
+    let n_inputs = lowered.buffers.iter().filter(|b| matches!(b.kind, BufferKind::Input(_))).count();
     call.relocate(&mut |o| {
         let b = o.mem as usize;
         let (mem, base) = match &lowered.buffers[b].kind {
             BufferKind::Weight(_) => (WEIGHTS, Some(weight_offsets[b])),
             BufferKind::Input(i) | BufferKind::Outer(i) => (INPUTS + *i as u32, Some(0)),
+            BufferKind::State(k) => (INPUTS + (n_inputs + k) as u32, Some(0)),
             BufferKind::Activation | BufferKind::Scratch => (ARENA, arena.offsets[b]),
         };
         missing |= base.is_none();

@@ -98,6 +98,17 @@ impl Contents {
     }
 }
 
+/// Where the memory of a state begins when arena and states are numbered through.
+fn state_base(k: usize) -> u64 {
+    (1 << 62) + ((k as u64) << 45)
+}
+
+/// A place in the arena or in a state's memory, numbered through.
+fn linear(program: &Program, o: &crate::lower::CallOperand, at: u64) -> u64 {
+    let first = INPUTS as usize + program.inputs.len();
+    (o.operand.mem as usize).checked_sub(first).map_or(at, |k| state_base(k) + at)
+}
+
 /// Checks a program against what its calls were meant to touch.
 pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileError> {
     let fail = |step: usize, what: String| {
@@ -131,6 +142,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             let region_fits = match kind {
                 BufferKind::Weight(_) => o.operand.mem == WEIGHTS,
                 BufferKind::Input(n) | BufferKind::Outer(n) => o.operand.mem == INPUTS + *n as u32,
+                BufferKind::State(k) => o.operand.mem == INPUTS + (program.inputs.len() + k) as u32,
                 BufferKind::Activation | BufferKind::Scratch => o.operand.mem == ARENA,
             };
             if !region_fits {
@@ -139,11 +151,11 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             if off.saturating_add(bytes) > expected.bytes[buffer as usize] {
                 return fail(i, format!("operand {} is longer than its buffer", o.name));
             }
-            if matches!(kind, BufferKind::Input(_) | BufferKind::Outer(_)) && start != off {
+            if matches!(kind, BufferKind::Input(_) | BufferKind::Outer(_) | BufferKind::State(_)) && start != off {
                 return fail(i, format!("operand {} reads another part of the input", o.name));
             }
             // A body writes the memory around it where its node says so; that is checked there.
-            if writes && o.operand.mem != ARENA && !matches!(kind, BufferKind::Outer(_)) {
+            if writes && o.operand.mem != ARENA && !matches!(kind, BufferKind::Outer(_) | BufferKind::State(_)) {
                 return fail(i, format!("operand {} writes outside the arena", o.name));
             }
             // A read, or an update of a buffer that holds something already, must find that buffer's bytes. The first
@@ -155,7 +167,10 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 if off + bytes > data.len() as u64 || !place {
                     return fail(i, format!("operand {} is not the constant it should be", o.name));
                 }
-            } else if reads && o.operand.mem == ARENA && !contents.holds(start, end, buffer, off) {
+            } else if reads
+                && !matches!(kind, BufferKind::Input(_) | BufferKind::Outer(_))
+                && !contents.holds(linear(program, o, start), linear(program, o, end), buffer, off)
+            {
                 return fail(i, format!("operand {} reads bytes that another buffer has overwritten", o.name));
             }
         }
@@ -188,9 +203,10 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 }
             }
             let (buffer, off) = expected.steps[i][a];
-            if first.operand.mem != ARENA {
+            if matches!(expected.kinds[buffer as usize], BufferKind::Outer(_)) {
                 continue;
             }
+            let (s, e) = (linear(program, first, s), linear(program, first, e));
             if first.role == Role::Update && !written[buffer as usize] {
                 // Starts the whole buffer: further updates and reads find it even where this call wrote a part.
                 let Some(base) = s.checked_sub(off) else {
@@ -205,7 +221,11 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
     }
     for (port, &(buffer, off)) in program.outputs.iter().zip(&expected.outputs) {
         let bytes = u64::try_from(port.ty.bytes().upper().unwrap_or(0)).unwrap_or(0);
-        if !contents.holds(port.off, port.off + bytes, buffer, off) {
+        let from = match expected.kinds[buffer as usize] {
+            BufferKind::State(k) => state_base(k) + port.off,
+            _ => port.off,
+        };
+        if !contents.holds(from, from + bytes, buffer, off) {
             return fail(program.steps.len(), format!("output \"{}\" does not hold its value at the end", port.name));
         }
     }

@@ -8,6 +8,7 @@ mod dims;
 mod model;
 mod names;
 mod ports;
+mod states;
 mod steps;
 mod streams;
 mod text;

@@ -6,6 +6,7 @@
 pub mod call;
 pub mod control;
 mod cx;
+pub mod state;
 
 pub use call::{Call, CallOperand, FieldText};
 pub use cx::{LowerCx, value_bytes, width_of};
@@ -28,6 +29,8 @@ pub enum BufferKind {
     Weight(Bytes),
     /// A graph input, read from the caller's memory.
     Input(usize),
+    /// Where a result lies that is a graph input of the next run: by position in the list of states.
+    State(usize),
     /// In a body of a control-flow node: memory of the graph around it, by position in the body's list.
     Outer(usize),
 }
@@ -96,6 +99,15 @@ impl Lowered {
 
 /// Lowers a whole graph. All nodes' errors are collected.
 pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> {
+    lower_with_states(graph, n_streams, &[])
+}
+
+/// Lowers a whole graph, with outputs that are inputs of the next run.
+pub fn lower_with_states(
+    graph: &Graph,
+    n_streams: usize,
+    states: &[state::StatePair],
+) -> Result<Lowered, CompileErrors> {
     let mut out = Lowered { places: vec![None; graph.values.len()], n_slots: graph.n_slots, ..Lowered::default() };
     let mut errors = CompileErrors::default();
     for (i, &v) in graph.inputs.iter().enumerate() {
@@ -117,13 +129,15 @@ pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> 
         return Err(errors);
     }
     place_outputs(graph, &mut out)?;
+    state::bind(graph, &mut out, states)?;
     drop_dead_steps(&mut out);
     Ok(out)
 }
 
 /// Drops calls that write only what nobody reads: arithmetic on shapes, of which the plan holds the results already.
 pub(crate) fn drop_dead_steps(out: &mut Lowered) {
-    let mut read: Vec<bool> = out.buffers.iter().map(|b| matches!(b.kind, BufferKind::Outer(_))).collect();
+    let mut read: Vec<bool> =
+        out.buffers.iter().map(|b| matches!(b.kind, BufferKind::Outer(_) | BufferKind::State(_))).collect();
     for place in &out.outputs {
         read[place.buffer as usize] = true;
     }

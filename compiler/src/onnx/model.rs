@@ -162,7 +162,7 @@ pub struct Node {
     /// Text for people.
     pub doc: String,
     /// Attributes of a function's body that are the function's own; empty once inlined.
-    pub(super) attribute_refs: Vec<AttributeRef>,
+    pub(crate) attribute_refs: Vec<AttributeRef>,
 }
 
 impl Node {

@@ -196,7 +196,7 @@ impl Node {
 
 /// `name` of a node in a function's body takes the value of the function's attribute `refers_to`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct AttributeRef {
+pub(crate) struct AttributeRef {
     pub(super) name: String,
     pub(super) refers_to: String,
     /// The kind that the file states, if it does; as [`Attribute::kind`].

@@ -14,7 +14,7 @@ use crate::lower::control::covers;
 use crate::lower::{BufferKind, Call, FieldText, Lowered};
 use crate::program::{ARENA, INPUTS, Program, WEIGHTS};
 use kiln_kernels::Role;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What a step touches in terms of buffers, taken before planning.
@@ -118,14 +118,18 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
     let regions = program.region_bytes();
     let mut contents = Contents::default();
     let mut written = vec![false; expected.kinds.len()];
+    // Parts of one call fill a result together: those after the first find it begun, and nobody else's bytes in it.
+    let mut begun = BTreeSet::new();
     if program.steps.len() != expected.steps.len() {
         return fail(0, "steps were lost".into());
     }
+    let groups = streams::groups(program, expected);
     for (i, step) in program.steps.iter().enumerate() {
         let operands = step.call.operands();
         if fingerprint(&*step.call) != expected.calls[i] || operands.len() != expected.steps[i].len() {
             return fail(i, "another call stands here".into());
         }
+        let later_part = groups[i].is_some_and(|g| begun.contains(&g));
         for (o, &(buffer, off)) in operands.iter().zip(&expected.steps[i]) {
             let bytes = o.operand.bytes.upper().and_then(|b| u64::try_from(b).ok());
             let Some(bytes) = bytes else { return fail(i, format!("operand {} has no bound", o.name)) };
@@ -137,7 +141,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             if start % (o.dtype.size_bytes().max(1) as u64) != 0 {
                 return fail(i, format!("operand {} is misaligned", o.name));
             }
-            let writes = matches!(o.role, Role::Write | Role::Update);
+            let writes = o.writes();
             let kind = &expected.kinds[buffer as usize];
             let region_fits = match kind {
                 BufferKind::Weight(_) => o.operand.mem == WEIGHTS,
@@ -160,8 +164,14 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             }
             // A read, or an update of a buffer that holds something already, must find that buffer's bytes. The first
             // update of a buffer starts it (its calls together fill it).
-            let reads =
-                matches!(o.role, Role::Read | Role::Alias) || (o.role == Role::Update && written[buffer as usize]);
+            // So must a further part of a call, in place too: the first part has written over what it could.
+            let in_place = operands.iter().position(|w| o.role == Role::Alias && w.writes() && w.operand == o.operand);
+            let (buffer, off) = match in_place {
+                Some(w) if later_part => expected.steps[i][w],
+                _ => (buffer, off),
+            };
+            let reads = matches!(o.role, Role::Read | Role::Alias)
+                || ((o.role == Role::Update || later_part) && written[buffer as usize]);
             if let BufferKind::Weight(data) = kind {
                 let place = program.weights.iter().any(|w| w.off + off == start && w.data == *data);
                 if off + bytes > data.len() as u64 || !place {
@@ -218,6 +228,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             }
             written[buffer as usize] = true;
         }
+        begun.extend(groups[i]);
     }
     for (port, &(buffer, off)) in program.outputs.iter().zip(&expected.outputs) {
         let bytes = u64::try_from(port.ty.bytes().upper().unwrap_or(0)).unwrap_or(0);
@@ -229,5 +240,5 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             return fail(program.steps.len(), format!("output \"{}\" does not hold its value at the end", port.name));
         }
     }
-    streams::check(program, expected).or_else(|(step, what)| fail(step, what))
+    streams::check(program, expected, &groups).or_else(|(step, what)| fail(step, what))
 }

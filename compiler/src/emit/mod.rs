@@ -9,6 +9,7 @@ mod model;
 mod names;
 mod ports;
 mod steps;
+mod streams;
 mod text;
 
 pub use names::{module_name, unique_idents};
@@ -50,6 +51,7 @@ pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Res
     if per_step {
         source.push_str(&formatted(model::step_items(program, &extents)?)?);
     }
+    source.push_str(&steps::comments(&formatted(streams::items(program, &extents)?)?));
     // One function at a time: the tokens of a long program would take gigabytes.
     steps::items(program, &extents, &mut |function| {
         source.push_str(&steps::comments(&formatted(function)?));

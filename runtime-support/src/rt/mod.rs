@@ -4,13 +4,20 @@
 
 mod border;
 mod error;
+#[cfg(feature = "std")]
+mod events;
 mod extents;
 mod instance;
+#[cfg(feature = "std")]
+mod workers;
 
 pub use border::{Element, RawInput, Region, TensorView, bytes_of, raw_input, raw_shapes, raw_view, view};
 pub use error::Error;
 pub use extents::{bind, expect_extent, expect_rank, extent, extents, floor_div, modulo};
 pub use instance::{Instance, Weights};
+
+/// One stream of a generated module. `None`: it ended early, because the run has failed.
+pub type Stream = fn(&kiln_kernels::Cx<'_>) -> Option<()>;
 
 /// Version of the interface between generated modules and this crate.
 pub const ABI: u32 = 2;

@@ -11,7 +11,7 @@ that what else the machine does meets all of them. A time is the median over all
 over the rounds of the ratio of the round's medians. Ratios are what counts: the machine's own speed cancels. Needs numpy,
 onnx and onnxruntime; a peer that fails is shown as such.
 """
-import argparse, json, math, os, statistics, subprocess, sys, time
+import argparse, json, math, os, re, statistics, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -31,6 +31,15 @@ def kiln(folder, iters, threads, names):
         raise RuntimeError(out.stderr.strip()[-200:])
     result = json.loads(out.stdout)
     return result.get("times_ns") or [result["median_ns"]]
+
+
+def inbench(exe, folder, iters):
+    """The same program run inside the compiler (cargo build --release -p kiln-compiler --example inbench): no module is built."""
+    out = subprocess.run([exe, folder, str(iters), "0"], capture_output=True, text=True)
+    found = re.search(r"median (\d+) us", out.stdout)
+    if out.returncode or not found:
+        raise RuntimeError(out.stderr.strip()[-200:])
+    return [int(found[1]) * 1000]
 
 
 def tract(folder, iters):
@@ -73,6 +82,7 @@ def main():
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--iters", type=int, default=10)
     p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--inbench", metavar="EXE", help="time kiln by this example of kiln-compiler instead of built modules")
     a = p.parse_args()
     print("| model | kiln, ms | ONNX Runtime, ms | tract, ms | kiln / ONNX Runtime | kiln / tract |\n|--|--|--|--|--|--|")
     ratios = {"ort": [], "tract": []}
@@ -90,6 +100,8 @@ def main():
                         times[name].append(session(a.iters))
                     elif name == "tract":
                         times[name].append(tract(folder, a.iters))
+                    elif a.inbench:
+                        times[name].append(inbench(a.inbench, folder, a.iters))
                     else:
                         times[name].append(kiln(folder, a.iters, a.threads, list(session.feed)))
                 except Exception as e:

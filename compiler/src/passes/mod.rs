@@ -14,6 +14,7 @@ mod qdq;
 mod recode;
 mod rewrite;
 
+pub use expand::EXPANDED;
 pub use infer::infer;
 pub use qdq::fuse_qdq;
 

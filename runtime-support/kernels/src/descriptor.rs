@@ -49,6 +49,14 @@ impl Elem for [u64; 2] {
 /// The slot of an extent that nobody reads.
 pub const NO_SLOT: usize = u32::MAX as usize;
 
+/// As `part_end`: all units, however many the extents of the run make.
+pub const WHOLE: usize = usize::MAX;
+
+/// The end of a part: as given, or all units.
+pub(crate) const fn part_end(end: usize, units: usize) -> usize {
+    if end == WHOLE { units } else { end }
+}
+
 /// One instantiation of a kernel.
 pub struct Entry<D> {
     /// Name of the function in this crate.
@@ -307,16 +315,16 @@ macro_rules! kernel {
                 }
             }
 
-            fn operands(&self, f: &mut dyn FnMut($crate::OperandView<'_, N>)) {
-                $(f($crate::OperandView {
+            fn operands(&self, _f: &mut dyn FnMut($crate::OperandView<'_, N>)) {
+                $(_f($crate::OperandView {
                     name: stringify!($op),
                     role: $crate::kernel!(@role $kind),
                     operand: $crate::kernel!(@asopt $kind (self.$op)),
                 });)*
             }
 
-            fn operands_mut(&mut self, f: &mut dyn FnMut(&mut $crate::Operand<N>)) {
-                $(if let Some(o) = $crate::kernel!(@asoptmut $kind (self.$op)) { f(o); })*
+            fn operands_mut(&mut self, _f: &mut dyn FnMut(&mut $crate::Operand<N>)) {
+                $(if let Some(o) = $crate::kernel!(@asoptmut $kind (self.$op)) { _f(o); })*
             }
 
             fn fields(&self, f: &mut dyn FnMut(&'static str, $crate::Field<'_, N>)) {

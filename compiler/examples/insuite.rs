@@ -1,6 +1,7 @@
 //! Runs test cases inside the compiler, without building their modules: quick feedback while writing operators.
 //!
-//! `insuite [-v] [--symbolic | --constants] FOLDER [PATTERN…]`: cases below FOLDER whose name contains one of the patterns.
+//! `insuite [-v] [-s STREAMS] [--symbolic | --constants] FOLDER [PATTERN…]`: cases below FOLDER whose name contains one of
+//! the patterns.
 //! A case that needs the values of integer inputs at compile time is tried again with those baked in (counted and marked
 //! apart).
 //!
@@ -87,7 +88,7 @@ fn forget_extents(graph: &mut Graph) {
     }
 }
 
-fn run(case: &cases::Case, mode: Mode) -> Result<(), String> {
+fn run(case: &cases::Case, mode: Mode, streams: usize) -> Result<(), String> {
     let mut decoded = case.decode().map_err(|e| format!("UNSUPPORTED {e}"))?;
     let sets = case.data_sets(&decoded.model).map_err(|e| format!("UNSUPPORTED {e}"))?;
     if mode.symbolic() {
@@ -124,20 +125,22 @@ fn run(case: &cases::Case, mode: Mode) -> Result<(), String> {
                 info.ty = Some(Type::Tensor(t.dtype(), Some(dims)));
             }
         }
-        let options = Options { import, ..Options::default() };
+        let options = Options { import, streams, ..Options::default() };
         let program = compile(&decoded, &options).map_err(|e| format!("UNSUPPORTED {e}"))?;
         let inputs: Vec<Tensor> =
             set.inputs.iter().zip(&baked).filter(|(_, baked)| !**baked).map(|(t, _)| t.clone()).collect();
         let got = exec::run_program_on(&program, &inputs, Isa::detect()).map_err(|e| format!("FAIL {e}"))?;
         let tolerance = case.tolerance.unwrap_or_default();
-        cases::compare(&got, &set.outputs, tolerance).map_err(|e| format!("FAIL data set {i}: {e}"))?;
+        set.compare(&got, tolerance).map_err(|e| format!("FAIL data set {i}: {e}"))?;
     }
     Ok(())
 }
 
 /// Runs a case, in weaker modes where it is refused: the mode it ended in, and how. The first refusal is the one to report.
-fn attempt(case: &cases::Case, first: Mode) -> (Mode, Result<(), String>) {
-    let run = |mode| std::panic::catch_unwind(|| run(case, mode)).unwrap_or_else(|_| Err("FAIL panicked".into()));
+fn attempt(case: &cases::Case, first: Mode, streams: usize) -> (Mode, Result<(), String>) {
+    let run = |mode| {
+        std::panic::catch_unwind(|| run(case, mode, streams)).unwrap_or_else(|_| Err("FAIL panicked".into()))
+    };
     let refused = |r: &Result<(), String>| r.as_ref().is_err_and(|e| e.starts_with("UNSUPPORTED"));
     let result = run(first);
     let mut mode = first;
@@ -163,6 +166,13 @@ fn main() {
         None => false,
     };
     let (verbose, symbolic, constants) = (flag("-v"), flag("--symbolic"), flag("--constants"));
+    let mut streams = 1;
+    if let Some(at) = args.iter().position(|a| a == "-s")
+        && at + 1 < args.len()
+    {
+        streams = args[at + 1].parse().unwrap_or(1);
+        args.drain(at..at + 2);
+    }
     let first = match (symbolic, constants) {
         (true, _) => Mode::Symbolic,
         (_, true) => Mode::Constants,
@@ -173,7 +183,7 @@ fn main() {
     let (mut failed, mut unsupported) = (0, 0);
     let mut passed: Vec<(Mode, usize)> = Vec::new();
     for case in all.iter().filter(|c| args.len() < 2 || args[1..].iter().any(|p| c.name.contains(p.as_str()))) {
-        let (mode, result) = attempt(case, first);
+        let (mode, result) = attempt(case, first, streams);
         match result {
             Ok(()) => {
                 match passed.iter_mut().find(|(m, _)| *m == mode) {

@@ -7,6 +7,7 @@ use crate::error::{CompileError, CompileErrors, Stage};
 use crate::ir::{Dim, Graph, Symbol, SymbolSource, TensorType};
 use crate::lower::{BufferKind, Call, Lowered};
 use crate::memory::ArenaPlan;
+use crate::streams::Schedule;
 use bytes::Bytes;
 use kiln_kernels::ALIGN;
 use std::sync::Arc;
@@ -77,8 +78,10 @@ pub struct Program {
     pub extents: Vec<Extent>,
     /// Number of slots.
     pub n_slots: usize,
-    /// Steps in order.
+    /// Steps in one order that fits the schedule.
     pub steps: Vec<PlannedStep>,
+    /// Which stream runs which step, and where streams wait for each other.
+    pub schedule: Schedule,
     /// Constants.
     pub weights: Vec<Weight>,
     /// Size of the weights region.
@@ -126,7 +129,13 @@ pub struct Meta {
 }
 
 /// Bakes the plan into the calls.
-pub fn assemble(graph: &Graph, lowered: Lowered, arena: ArenaPlan, meta: Meta) -> Result<Program, CompileErrors> {
+pub fn assemble(
+    graph: &Graph,
+    lowered: Lowered,
+    schedule: Schedule,
+    arena: ArenaPlan,
+    meta: Meta,
+) -> Result<Program, CompileErrors> {
     let (weight_offsets, weights, weight_bytes) = place_weights(&lowered);
     let mut inputs = Vec::new();
     for &v in &graph.inputs {
@@ -156,23 +165,8 @@ pub fn assemble(graph: &Graph, lowered: Lowered, arena: ArenaPlan, meta: Meta) -
         }
     }
     let mut steps = Vec::with_capacity(lowered.steps.len());
-    for step in lowered.steps {
-        let mut call = step.call;
-        let mut missing = false;
-        call.relocate(&mut |o| {
-            let b = o.mem as usize;
-            let (mem, base) = match &lowered.buffers[b].kind {
-                BufferKind::Weight(_) => (WEIGHTS, Some(weight_offsets[b])),
-                BufferKind::Input(i) => (INPUTS + *i as u32, Some(0)),
-                BufferKind::Activation | BufferKind::Scratch => (ARENA, arena.offsets[b]),
-            };
-            missing |= base.is_none();
-            o.mem = mem;
-            o.off += base.unwrap_or(0);
-        });
-        if missing {
-            return Err(CompileError::new(Stage::Plan, "a buffer in use has no place").into());
-        }
+    for step in &lowered.steps {
+        let call = baked(step.call.clone(), &lowered, &arena, &weight_offsets)?;
         let i = step.node_idx;
         let (node, note, flops) = match graph.nodes.get(i) {
             Some(n) => (n.name.clone(), notes[i].clone(), node_flops[i] / n_calls[i].max(1)),
@@ -182,7 +176,78 @@ pub fn assemble(graph: &Graph, lowered: Lowered, arena: ArenaPlan, meta: Meta) -
     }
     let Meta { name, sha256, options } = meta;
     let (extents, n_slots) = place_extents(&inputs, &outputs, &steps);
-    Ok(Program { extents, n_slots, name, sha256, options, inputs, outputs, steps, weights, weight_bytes, arena, flops })
+    Ok(Program {
+        extents,
+        n_slots,
+        name,
+        sha256,
+        options,
+        inputs,
+        outputs,
+        steps,
+        schedule,
+        weights,
+        weight_bytes,
+        arena,
+        flops,
+    })
+}
+
+/// A body of a control-flow node as a program of its own, for its proof: the buffers around it are its inputs.
+pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, CompileErrors> {
+    let (weight_offsets, weights, weight_bytes) = place_weights(lowered);
+    let mut inputs = Vec::new();
+    for buffer in &lowered.buffers {
+        let BufferKind::Outer(i) = buffer.kind else { continue };
+        let ty = TensorType::new(kiln_kernels::Dtype::U8, vec![buffer.bytes.clone()]);
+        inputs.push((i, Port { name: buffer.name.clone(), ty, off: 0 }));
+    }
+    inputs.sort_by_key(|(i, _)| *i);
+    let mut steps = Vec::with_capacity(lowered.steps.len());
+    for step in &lowered.steps {
+        let call = baked(step.call.clone(), lowered, &arena, &weight_offsets)?;
+        steps.push(PlannedStep { call, node: String::new(), note: String::new(), flops: 0 });
+    }
+    Ok(Program {
+        name: String::new(),
+        sha256: String::new(),
+        options: String::new(),
+        inputs: inputs.into_iter().map(|(_, p)| p).collect(),
+        outputs: Vec::new(),
+        extents: Vec::new(),
+        n_slots: 0,
+        schedule: Schedule::one(&vec![0; steps.len()]),
+        steps,
+        weights,
+        weight_bytes,
+        arena,
+        flops: 0,
+    })
+}
+
+/// The call with its operands' regions and offsets.
+fn baked(
+    mut call: Box<dyn Call>,
+    lowered: &Lowered,
+    arena: &ArenaPlan,
+    weight_offsets: &[u64],
+) -> Result<Box<dyn Call>, CompileError> {
+    let mut missing = false;
+    call.relocate(&mut |o| {
+        let b = o.mem as usize;
+        let (mem, base) = match &lowered.buffers[b].kind {
+            BufferKind::Weight(_) => (WEIGHTS, Some(weight_offsets[b])),
+            BufferKind::Input(i) | BufferKind::Outer(i) => (INPUTS + *i as u32, Some(0)),
+            BufferKind::Activation | BufferKind::Scratch => (ARENA, arena.offsets[b]),
+        };
+        missing |= base.is_none();
+        o.mem = mem;
+        o.off += base.unwrap_or(0);
+    });
+    if missing {
+        return Err(CompileError::new(Stage::Plan, "a buffer in use has no place"));
+    }
+    Ok(call)
 }
 
 /// Slots for every symbol in use.
@@ -208,7 +273,8 @@ fn place_extents(inputs: &[Port], outputs: &[Port], steps: &[PlannedStep]) -> (V
     (extents, n_slots)
 }
 
-fn note(graph: &Graph, node: &crate::ir::Node) -> String {
+/// Operator and types of a node, for the comment beside its calls.
+pub(crate) fn note(graph: &Graph, node: &crate::ir::Node) -> String {
     let ty = |v: &Option<crate::ir::ValueId>| match v {
         Some(v) => graph.value(*v).ty.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string),
         None => "_".to_owned(),
@@ -223,7 +289,8 @@ fn place_weights(lowered: &Lowered) -> (Vec<u64>, Vec<Weight>, u64) {
     let mut weights = Vec::new();
     let mut end = 0u64;
     for step in &lowered.steps {
-        for o in step.call.operands() {
+        let inner = step.call.control().map(|c| c.inner_operands()).unwrap_or_default();
+        for o in step.call.operands().into_iter().chain(inner) {
             let b = o.operand.mem as usize;
             if let BufferKind::Weight(data) = &lowered.buffers[b].kind
                 && offsets[b] == u64::MAX

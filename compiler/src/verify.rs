@@ -4,9 +4,13 @@
 //! which (step, operand) wrote it last. What a step should read it learns from the lowered calls, whose operands still
 //! name buffers. It also checks bounds and alignment, that nothing writes to weights or inputs, and that outputs hold
 //! their producer's bytes at the end.
+//! On several streams it then proves that no order the schedule allows does anything else ([`streams`]).
 //! A failure is a compiler bug and stops the compile.
 
+mod streams;
+
 use crate::error::{CompileError, Stage};
+use crate::lower::control::covers;
 use crate::lower::{BufferKind, Call, FieldText, Lowered};
 use crate::program::{ARENA, INPUTS, Program, WEIGHTS};
 use kiln_kernels::Role;
@@ -94,7 +98,7 @@ impl Contents {
     }
 }
 
-/// Checks a one-stream program against what its calls were meant to touch.
+/// Checks a program against what its calls were meant to touch.
 pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileError> {
     let fail = |step: usize, what: String| {
         let node = program.steps.get(step).map_or("outputs", |s| s.node.as_str());
@@ -126,7 +130,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             let kind = &expected.kinds[buffer as usize];
             let region_fits = match kind {
                 BufferKind::Weight(_) => o.operand.mem == WEIGHTS,
-                BufferKind::Input(n) => o.operand.mem == INPUTS + *n as u32,
+                BufferKind::Input(n) | BufferKind::Outer(n) => o.operand.mem == INPUTS + *n as u32,
                 BufferKind::Activation | BufferKind::Scratch => o.operand.mem == ARENA,
             };
             if !region_fits {
@@ -135,10 +139,11 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             if off.saturating_add(bytes) > expected.bytes[buffer as usize] {
                 return fail(i, format!("operand {} is longer than its buffer", o.name));
             }
-            if matches!(kind, BufferKind::Input(_)) && start != off {
+            if matches!(kind, BufferKind::Input(_) | BufferKind::Outer(_)) && start != off {
                 return fail(i, format!("operand {} reads another part of the input", o.name));
             }
-            if writes && o.operand.mem != ARENA {
+            // A body writes the memory around it where its node says so; that is checked there.
+            if writes && o.operand.mem != ARENA && !matches!(kind, BufferKind::Outer(_)) {
                 return fail(i, format!("operand {} writes outside the arena", o.name));
             }
             // A read, or an update of a buffer that holds something already, must find that buffer's bytes. The first
@@ -153,6 +158,16 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             } else if reads && o.operand.mem == ARENA && !contents.holds(start, end, buffer, off) {
                 return fail(i, format!("operand {} reads bytes that another buffer has overwritten", o.name));
             }
+        }
+        if let Some(control) = step.call.control()
+            && let Some(o) = control.inner_operands().iter().find(|o| {
+                let writes = matches!(o.role, Role::Write | Role::Update);
+                let may = |d: &crate::lower::CallOperand| !writes || matches!(d.role, Role::Write | Role::Update);
+                let weight = o.operand.mem == WEIGHTS && !writes;
+                !weight && !operands.iter().any(|d| may(d) && covers(&d.operand, &o.operand))
+            })
+        {
+            return fail(i, format!("operand {} of a body lies outside the step's", o.name));
         }
         // Writes come after all reads of the step; overlapping writes in one step are refused.
         for (a, first) in operands.iter().enumerate() {
@@ -173,6 +188,9 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 }
             }
             let (buffer, off) = expected.steps[i][a];
+            if first.operand.mem != ARENA {
+                continue;
+            }
             if first.role == Role::Update && !written[buffer as usize] {
                 // Starts the whole buffer: further updates and reads find it even where this call wrote a part.
                 let Some(base) = s.checked_sub(off) else {
@@ -191,5 +209,5 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             return fail(program.steps.len(), format!("output \"{}\" does not hold its value at the end", port.name));
         }
     }
-    Ok(())
+    streams::check(program, expected).or_else(|(step, what)| fail(step, what))
 }

@@ -34,17 +34,25 @@ fn model_docs(program: &Program) -> String {
     let a = &program.arena;
     let _ = writeln!(
         d,
-        "\n Arena: {} bytes (lower bound {}, without reuse {}). Weights: {} bytes. Steps: {}, one stream.",
+        "\n Arena: {} bytes (lower bound {}, without reuse {}). Weights: {} bytes. Steps: {}, {}.",
         a.bytes,
         a.lower_bound_bytes,
         a.naive_bytes,
         program.weight_bytes,
-        program.steps.len()
+        program.steps.len(),
+        streams_text(program)
     );
     let _ = writeln!(d, " Placement: every node on `cpu`. Floating-point operations: {}.", program.flops);
     let _ = writeln!(d, " Options: {}.", doc_code(&program.options));
     let _ = writeln!(d, " SHA-256 of the model: `{}`.", program.sha256);
     d
+}
+
+fn streams_text(program: &Program) -> String {
+    match program.schedule.streams.len() {
+        0 | 1 => "one stream".into(),
+        n => format!("{n} streams with {} waits", program.schedule.n_waits()),
+    }
 }
 
 /// Constants, `Model`, `Inputs`, `Outputs`.
@@ -71,6 +79,12 @@ pub(super) fn items(
     let weight_bytes = Literal::usize_unsuffixed(weights.len());
     let mut regions = vec![quote!(Model::ARENA_BYTES), quote!(Model::WEIGHT_BYTES)];
     regions.extend(region_bytes);
+    let decodes_images = program.steps.iter().any(|s| s.call.descriptor() == "ImageDecode");
+    let image = if decodes_images {
+        quote! { const _: () = rt::require_image(); }
+    } else {
+        quote!()
+    };
     let n_regions = Literal::usize_unsuffixed(regions.len());
     let chunks: Vec<_> = (0..n_chunks(program)).map(|i| format_ident!("steps_{i}")).collect();
     let nodes = node_table(program);
@@ -89,6 +103,16 @@ pub(super) fn items(
             quote! { rt::Weights::from_file(weights_path(), Model::WEIGHT_BYTES)? },
         ),
     };
+    let (new_docs, new_instance) = match program.schedule.streams.len() {
+        0 | 1 => (
+            " Takes the arena from the heap and chooses the instruction set: the only allocation there is.",
+            quote! { rt::Instance::on_heap(Self::ARENA_BYTES, #weights_value)? },
+        ),
+        _ => (
+            " Takes the arena from the heap, chooses the instruction set and starts a thread for each stream but the first.",
+            quote! { rt::Instance::on_streams(Self::ARENA_BYTES, #weights_value, STREAMS)? },
+        ),
+    };
     let inputs_life = if program.inputs.is_empty() { quote!() } else { quote!(<'a>) };
     let inputs_elided = if program.inputs.is_empty() { quote!() } else { quote!(<'_>) };
     let inputs_binding = if program.inputs.is_empty() { quote!(_inputs) } else { quote!(inputs) };
@@ -99,6 +123,7 @@ pub(super) fn items(
         use ::kiln::rt;
 
         const _: () = rt::require_abi(#abi);
+        #image
         const ARENA: u32 = 0;
         const WEIGHTS: u32 = 1;
         static REGION_BYTES: [usize; #n_regions] = [#(#regions),*];
@@ -135,9 +160,9 @@ pub(super) fn items(
         }
 
         impl Model<'static> {
-            /// Takes the arena from the heap and chooses the instruction set: the only allocation there is.
+            #[doc = #new_docs]
             pub fn new() -> Result<Self, rt::Error> {
-                Ok(Self { rt: rt::Instance::on_heap(Self::ARENA_BYTES, #weights_value)? })
+                Ok(Self { rt: #new_instance })
             }
         }
 
@@ -201,11 +226,11 @@ pub(super) fn step_items(program: &Program, extents: &Extents) -> Result<TokenSt
 fn node_table(program: &Program) -> TokenStream {
     let mut rows = TokenStream::new();
     let mut last: Option<&str> = None;
-    for (i, step) in program.steps.iter().enumerate() {
-        if last != Some(step.node.as_str()) {
-            let (i, name) = (Literal::u32_unsuffixed(i as u32), &step.node);
-            rows.extend(quote! { (#i, #name), });
-            last = Some(&step.node);
+    for (number, name) in super::steps::nodes(program) {
+        if last != Some(name) {
+            let number = Literal::usize_unsuffixed(number);
+            rows.extend(quote! { (#number, #name), });
+            last = Some(name);
         }
     }
     quote! { static NODES: &[(u32, &str)] = &[#rows]; }

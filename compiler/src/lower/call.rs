@@ -2,7 +2,7 @@
 
 use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, Symbol};
-use kiln_kernels::{Cx, Descriptor, Dtype, Entry, Field, NO_SLOT, Operand, Role};
+use kiln_kernels::{Cx, Descriptor, Dtype, Entry, Field, FieldMut, NO_SLOT, Operand, Role};
 use std::fmt::Debug;
 
 /// An operand of a call.
@@ -16,6 +16,13 @@ pub struct CallOperand {
     pub dtype: Dtype,
     /// Its place and length in bytes.
     pub operand: Operand<Dim>,
+}
+
+impl CallOperand {
+    /// Whether the kernel writes it.
+    pub fn writes(&self) -> bool {
+        matches!(self.role, Role::Write | Role::Update)
+    }
 }
 
 /// A field of a descriptor, printed.
@@ -44,12 +51,18 @@ pub trait Call: Debug + Send + Sync {
     fn relocate(&mut self, f: &mut dyn FnMut(&mut Operand<Dim>));
     /// Visits the fields in declaration order.
     fn fields(&self, f: &mut dyn FnMut(&'static str, FieldText<'_>));
+    /// Visits the fields for change. A step that is more than one kernel call has none.
+    fn fields_mut(&mut self, _f: &mut dyn FnMut(&'static str, FieldMut<'_, Dim>)) {}
     /// Runs the kernel here, with values for the symbols.
     fn run(&self, cx: &Cx<'_>, value_of: &dyn Fn(&Symbol) -> i64);
     /// Slots of the extents that the kernel finds.
     fn found(&self) -> Vec<usize>;
     /// Visits every extent, the operands' lengths among them.
     fn dims(&self, f: &mut dyn FnMut(&Dim));
+    /// The bodies, where the call is control flow.
+    fn control(&self) -> Option<&super::control::Control> {
+        None
+    }
     /// A copy.
     fn boxed(&self) -> Box<dyn Call>;
 }
@@ -138,6 +151,10 @@ where
                 },
             );
         });
+    }
+
+    fn fields_mut(&mut self, f: &mut dyn FnMut(&'static str, FieldMut<'_, Dim>)) {
+        self.descriptor.fields_mut(f);
     }
 
     fn run(&self, cx: &Cx<'_>, value_of: &dyn Fn(&Symbol) -> i64) {

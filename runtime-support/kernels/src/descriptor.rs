@@ -83,6 +83,16 @@ pub enum Field<'d, N> {
     Param(&'d dyn Literal),
 }
 
+/// A field of a descriptor, open to change: how a call is cut into parts.
+pub enum FieldMut<'d, N> {
+    /// An operand that is given.
+    Operand(&'d mut Operand<N>),
+    /// An extent, or several.
+    Nums(&'d mut [N]),
+    /// A parameter.
+    Param(&'d mut dyn core::any::Any),
+}
+
 /// A value that can be written as a Rust expression (paths relative to this crate's root, spelled `k::`).
 pub trait Literal {
     /// Writes the expression.
@@ -190,6 +200,8 @@ pub trait Descriptor<N>: Sized {
     fn operands_mut(&mut self, f: &mut dyn FnMut(&mut Operand<N>));
     /// Visits all fields in declaration order.
     fn fields(&self, f: &mut dyn FnMut(&'static str, Field<'_, N>));
+    /// Visits the fields in declaration order for change; operands that are absent and slots are left out.
+    fn fields_mut(&mut self, f: &mut dyn FnMut(&'static str, FieldMut<'_, N>));
     /// Visits the slots of the extents that the kernel finds at run time ([`Cx::dim`]).
     fn found(&self, f: &mut dyn FnMut(usize));
 }
@@ -247,8 +259,7 @@ macro_rules! kernel {
         #[inline(never)]
         pub fn $entry(cx: &$crate::Cx<'_>, d: &$name) {
             $(#[allow(dead_code, reason = "some types only select the entry")] type $tname = $tty;)*
-            let ok = cx.check(&[$($crate::kernel!(@access $kind $ty (d.$op))),*]);
-            if !ok {
+            if !cx.check(&d.accesses([$(core::mem::align_of::<$ty>()),*])) {
                 cx.fail($crate::Fault::Descriptor);
                 return;
             }
@@ -335,6 +346,13 @@ macro_rules! kernel {
                 $($(f(stringify!($slot), $crate::Field::Param(&self.$slot));)*)?
             }
 
+            fn fields_mut(&mut self, f: &mut dyn FnMut(&'static str, $crate::FieldMut<'_, N>)) {
+                $(if let Some(o) = $crate::kernel!(@asoptmut $kind (self.$op)) { f(stringify!($op), $crate::FieldMut::Operand(o)); })*
+                $($(f(stringify!($num), $crate::FieldMut::Nums(core::slice::from_mut(&mut self.$num)));)*)?
+                $($(f(stringify!($arr), $crate::FieldMut::Nums(&mut self.$arr));)*)?
+                $($(f(stringify!($param), $crate::FieldMut::Param(&mut self.$param));)*)?
+            }
+
             fn found(&self, _f: &mut dyn FnMut(usize)) {
                 $($(_f(self.$slot);)*)?
             }
@@ -345,9 +363,16 @@ macro_rules! kernel {
             /// another operand. `regions` are the regions' sizes in bytes.
             #[must_use]
             pub const fn checked(self, regions: &[usize]) -> Self {
-                let all = [$($crate::kernel!(@static_access $kind (self.$op))),*];
-                $crate::assert_static(&all, regions);
+                $crate::assert_static(&self.accesses([1; Self::N_OPERANDS]), regions);
                 self
+            }
+
+            const N_OPERANDS: usize = <[&str]>::len(&[$(stringify!($op)),*]);
+
+            /// The operands as checks see them, given the alignment of each one's element type.
+            const fn accesses(&self, align: [usize; Self::N_OPERANDS]) -> [$crate::Access; Self::N_OPERANDS] {
+                let [$($op),*] = align;
+                [$($crate::Access::of($crate::kernel!(@asopt $kind (self.$op)), $op, $crate::kernel!(@role $kind))),*]
             }
         }
     };
@@ -377,21 +402,6 @@ macro_rules! kernel {
     (@map opt_write $e:expr, $f:ident) => { $e.as_ref().map(|o| o.map(&mut *$f)) };
     (@map opt_alias $e:expr, $f:ident) => { $e.as_ref().map(|o| o.map(&mut *$f)) };
     (@map $kind:ident $e:expr, $f:ident) => { $e.map(&mut *$f) };
-
-    (@access $kind:ident $ty:ident $e:expr) => {{
-        let o: Option<&$crate::Operand> = $crate::kernel!(@asopt $kind $e);
-        match o {
-            Some(o) => $crate::Access { mem: o.mem, off: o.off, bytes: o.bytes, align: core::mem::align_of::<$ty>(), role: $crate::kernel!(@role $kind) },
-            None => $crate::Access { mem: 0, off: 0, bytes: 0, align: 1, role: $crate::Role::Read },
-        }
-    }};
-    (@static_access $kind:ident $e:expr) => {{
-        let o: Option<&$crate::Operand> = $crate::kernel!(@asopt $kind $e);
-        match o {
-            Some(o) => $crate::Access { mem: o.mem, off: o.off, bytes: o.bytes, align: 1, role: $crate::kernel!(@role $kind) },
-            None => $crate::Access { mem: 0, off: 0, bytes: 0, align: 1, role: $crate::Role::Read },
-        }
-    }};
 
     (@slice read $ty:ident $cx:ident $d:ident $op:ident $all:tt) => { $crate::operand_slice::<$ty>($cx, &$d.$op) };
     (@slice opt $ty:ident $cx:ident $d:ident $op:ident $all:tt) => { $d.$op.as_ref().map(|o| $crate::operand_slice::<$ty>($cx, o)) };

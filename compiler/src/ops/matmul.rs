@@ -5,6 +5,7 @@
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>
 
 use super::strided::{StridedCopy, row_major};
+use super::broadcast::stride;
 use super::view::{NodeView, Result, broadcast, resolve_axes, wrong};
 use super::{InferCx, OpDef, half, tensor};
 use crate::error::{CompileError, Stage};
@@ -80,9 +81,12 @@ fn product(cx: &NodeView<'_>) -> Result<Product> {
         b_dims.push(Dim::Const(1));
     }
     let (ra, rb) = (a_dims.len(), b_dims.len());
-    let (k, k_b) = (a_dims[ra - 1].clone(), b_dims[rb - 2].clone());
+    let (mut k, k_b) = (a_dims[ra - 1].clone(), b_dims[rb - 2].clone());
     if k != k_b && k.as_const().is_some() && k_b.as_const().is_some() {
         return Err(wrong(format!("inner extents {k} and {k_b} of {a} and {b} differ")));
+    }
+    if k.as_const().is_none() && k_b.as_const().is_some() {
+        k = k_b;
     }
     let batch = broadcast(&[&a_dims[..ra - 2], &b_dims[..rb - 2]])?;
     let (m, n) = (a_dims[ra - 2].clone(), b_dims[rb - 1].clone());
@@ -197,6 +201,9 @@ fn multiply(cx: &mut LowerCx<'_>, y: Operand<Dim>, epilogue: Epilogue) -> Result
     let (a_dims, a_strides) = matrix_strides(a_ty, 0)?;
     let (b_dims, b_strides) = matrix_strides(b_ty, 1)?;
     let (ra, rb, rank) = (a_dims.len(), b_dims.len(), p.batch.len());
+    cx.expect_equal([(&a_dims[ra - 1], &p.k), (&b_dims[rb - 2], &p.k)])?;
+    cx.expect_broadcast(&a_dims[..ra - 2], &p.batch)?;
+    cx.expect_broadcast(&b_dims[..rb - 2], &p.batch)?;
     // Where the result's axes lie: the product's shape, permuted, is what is stored.
     let stored = match view.opt_ints("perm_y")? {
         None => row_major(&p.shape),
@@ -218,7 +225,7 @@ fn multiply(cx: &mut LowerCx<'_>, y: Operand<Dim>, epilogue: Epilogue) -> Result
         let of = |dims: &[Dim], strides: &[Dim], r: usize| {
             (i + r)
                 .checked_sub(rank + 2)
-                .map_or(Dim::Const(0), |j| if dims[j].is(1) { Dim::Const(0) } else { strides[j].clone() })
+                .map_or(Dim::Const(0), |j| stride(&strides[j], &dims[j], &p.batch[i]))
         };
         Level {
             n: p.batch[i].clone(),
@@ -454,7 +461,8 @@ fn infer_gemm(cx: &mut InferCx<'_>) -> Result<()> {
     if let Some(c) = cx.opt_ty(2)? {
         cx.expect_same_dtype(2, 0)?;
         let fits = broadcast(&[&c.shape, &p.shape]).map_err(|e| e.at_input(2))?;
-        if fits != p.shape {
+        let same = |(a, b): (&Dim, &Dim)| a == b || a.as_const().is_none() || b.as_const().is_none();
+        if fits.len() != p.shape.len() || !fits.iter().zip(&p.shape).all(same) {
             return Err(wrong(format!("{c} does not broadcast to {}", crate::ir::ShapeText(&p.shape))).at_input(2));
         }
     }

@@ -248,10 +248,10 @@ impl<'a> Cx<'a> {
         self.dims.get(slot).map_or(0, |d| isize::try_from(d.load(Ordering::Relaxed)).unwrap_or(isize::MAX))
     }
 
-    /// Stores an extent found at run time.
+    /// Stores an extent found at run time; a negative number (an index from the end) in two's complement.
     pub fn set_dim(&self, slot: usize, value: usize) {
         if let Some(d) = self.dims.get(slot) {
-            d.store(i64::try_from(value).unwrap_or(i64::MAX), Ordering::Relaxed);
+            d.store(value as isize as i64, Ordering::Relaxed);
         }
     }
 

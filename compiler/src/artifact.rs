@@ -189,7 +189,7 @@ impl Cache {
 /// What a module depends on beside files.
 fn recipe(options: &Options) -> String {
     let mut text = format!("{COMPILER}\n{}\n{}\n{}\n", options.name, options.text(), options.per_step);
-    for (i, t) in &options.import.input_constants {
+    for (i, t) in options.import.input_constants.iter().chain(&options.import.input_values) {
         let _ = writeln!(text, "input {i} = {} {:?} {}", t.dtype(), t.dims(), sha256(t.data()));
     }
     text

@@ -7,7 +7,7 @@ use crate::import::ImportOptions;
 use crate::ir::Tensor;
 use crate::onnx::{self, Decoded, model::Type};
 use kiln_kernels::Dtype;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// Tolerances: `|got - want| <= atol + rtol * |want|`.
@@ -132,6 +132,15 @@ impl DataSet {
     pub fn import_options(&self) -> ImportOptions {
         let input_dims = self.inputs.iter().enumerate().map(|(i, t)| (i, t.dims().to_vec())).collect();
         ImportOptions { input_dims, ..ImportOptions::default() }
+    }
+
+    /// The small inputs that operators may need at compile time: shapes, axes, sizes, flags.
+    pub fn small_values(&self) -> BTreeMap<usize, Tensor> {
+        let small = |t: &Tensor| match t.dtype() {
+            Dtype::I64 | Dtype::I32 => t.dims().len() <= 1 && t.numel() <= 256,
+            _ => t.dims().len() <= 1 && t.numel() == 1,
+        };
+        self.inputs.iter().enumerate().filter(|(_, t)| small(t)).map(|(i, t)| (i, t.clone())).collect()
     }
 }
 

@@ -125,6 +125,12 @@ impl Facts {
 }
 
 impl PortFact {
+    /// Whether a tensor is of this type and no larger than planned for.
+    pub fn takes(&self, t: &crate::ir::Tensor) -> bool {
+        let fits = |(given, most): (&usize, &usize)| given <= most;
+        t.dtype() == self.dtype && t.dims().len() == self.dims.len() && t.dims().iter().zip(&self.dims).all(fits)
+    }
+
     fn of(port: &Port) -> Self {
         let extent = |d: &crate::ir::Dim| d.upper().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
         Self { name: port.name.clone(), dtype: port.ty.dtype, dims: port.ty.shape.iter().map(extent).collect() }

@@ -26,6 +26,8 @@ pub struct ImportOptions {
     pub dims: BTreeMap<String, DimBound>,
     /// Extents of inputs at hand, by input index: they fix what is free.
     pub input_dims: BTreeMap<usize, Vec<usize>>,
+    /// Values at hand of inputs, by input index: the module takes no others (a run on another value fails).
+    pub input_values: BTreeMap<usize, Tensor>,
     /// Inputs that are baked in as constants, by input index: they are no inputs of the module.
     pub input_constants: BTreeMap<usize, Tensor>,
 }
@@ -43,11 +45,14 @@ pub fn import(model: &onnx::Model, options: &ImportOptions) -> Result<Graph, Com
             scope.insert(info.name.clone(), id);
             continue;
         }
-        match input_type(i, info, options, &mut known) {
+        match input_type((i, graph.inputs.len()), info, options, &mut known) {
             Ok(ty) => {
                 let value = Value { name: info.name.clone(), ty: Some(ty), ..Value::default() };
-                let id = graph.add_value(value);
+                let mut id = graph.add_value(value);
                 graph.inputs.push(id);
+                if let Some(t) = options.input_values.get(&i) {
+                    id = expect_value(&mut graph, id, &info.name, t);
+                }
                 scope.insert(info.name.clone(), id);
             }
             Err(e) => errors.push(e.at(format!("graph input \"{}\"", info.name))),
@@ -58,6 +63,22 @@ pub fn import(model: &onnx::Model, options: &ImportOptions) -> Result<Graph, Com
     }
     fill(&mut graph, &model.graph, &mut scope, None, &mut errors);
     errors.or_ok(graph)
+}
+
+/// Reads a constant in an input's stead, after a check that the input is that constant.
+fn expect_value(graph: &mut Graph, input: ValueId, name: &str, t: &Tensor) -> ValueId {
+    let constant = graph.add_constant(name, t.clone());
+    graph.nodes.push(Node {
+        name: format!("{name} as compiled for"),
+        domain: "kiln".into(),
+        op: "Expect".into(),
+        version: 1,
+        attrs: BTreeMap::new(),
+        inputs: vec![Some(input), Some(constant)],
+        outputs: Vec::new(),
+        bodies: BTreeMap::new(),
+    });
+    constant
 }
 
 /// Refuses sizes for dimensions that the model does not have: a misspelt name.
@@ -89,8 +110,9 @@ fn import_error(message: impl Into<String>) -> CompileError {
     CompileError::new(Stage::Import, message)
 }
 
+/// `at`: the input's index in the model, and among the inputs that remain.
 fn input_type(
-    input_idx: usize,
+    at: (usize, usize),
     info: &onnx::ValueInfo,
     options: &ImportOptions,
     known: &mut BTreeMap<String, Dim>,
@@ -99,7 +121,7 @@ fn input_type(
     let onnx::Type::Tensor(dtype, dims) = ty else {
         return convert_type(ty).ok_or_else(|| import_error(format!("{ty} is not supported as an input")));
     };
-    let given = options.input_dims.get(&input_idx);
+    let given = options.input_dims.get(&at.0);
     let Some(dims) = dims else {
         let given =
             given.ok_or_else(|| import_error("its rank is not known: give an input of the size to compile for"))?;
@@ -138,7 +160,7 @@ fn input_type(
             shape.push(d.clone());
             continue;
         }
-        let source = SymbolSource::Input { input_idx, axis };
+        let source = SymbolSource::Input { input_idx: at.1, axis };
         let d = match (options.dims.get(&name), here) {
             (Some(DimBound::Fixed(n)), _) => Dim::Const(*n),
             (Some(DimBound::Range(min, max)), _) => {

@@ -83,6 +83,9 @@ impl Options {
         for (i, dims) in &self.import.input_dims {
             let _ = write!(text, ", input {i} = {dims:?}");
         }
+        for (i, t) in &self.import.input_values {
+            let _ = write!(text, ", input {i} only with the value {t:?} it was compiled for");
+        }
         if self.weights == WeightsFrom::File {
             text.push_str(", weights = file");
         }

@@ -4,11 +4,12 @@
 //! Invariant: operands are baked (region, offset); the plan verifier has accepted it before anything is emitted.
 
 use crate::error::{CompileError, CompileErrors, Stage};
-use crate::ir::{Dim, Graph, TensorType};
+use crate::ir::{Dim, Graph, Symbol, SymbolSource, TensorType};
 use crate::lower::{BufferKind, Call, Lowered};
 use crate::memory::ArenaPlan;
 use bytes::Bytes;
 use kiln_kernels::ALIGN;
+use std::sync::Arc;
 
 /// Region of the arena.
 pub const ARENA: u32 = 0;
@@ -50,6 +51,15 @@ pub struct Weight {
     pub data: Bytes,
 }
 
+/// An extent known only at run time, and where a run keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The symbol.
+    pub symbol: Arc<Symbol>,
+    /// Index among the run's extents.
+    pub slot: usize,
+}
+
 /// A compiled model.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -63,6 +73,10 @@ pub struct Program {
     pub inputs: Vec<Port>,
     /// Graph outputs.
     pub outputs: Vec<Port>,
+    /// The extents known only at run time: those that kernels find keep their slots, those of inputs follow.
+    pub extents: Vec<Extent>,
+    /// Number of slots.
+    pub n_slots: usize,
     /// Steps in order.
     pub steps: Vec<PlannedStep>,
     /// Constants.
@@ -84,6 +98,11 @@ impl Program {
             blob[at..at + w.data.len()].copy_from_slice(&w.data);
         }
         blob
+    }
+
+    /// The slot of a symbol.
+    pub fn slot(&self, symbol: &Symbol) -> Option<usize> {
+        self.extents.iter().find(|e| *e.symbol == *symbol).map(|e| e.slot)
     }
 
     /// Sizes of the regions in bytes.
@@ -162,7 +181,31 @@ pub fn assemble(graph: &Graph, lowered: Lowered, arena: ArenaPlan, meta: Meta) -
         steps.push(PlannedStep { call, node, note, flops });
     }
     let Meta { name, sha256, options } = meta;
-    Ok(Program { name, sha256, options, inputs, outputs, steps, weights, weight_bytes, arena, flops })
+    let (extents, n_slots) = place_extents(&inputs, &outputs, &steps);
+    Ok(Program { extents, n_slots, name, sha256, options, inputs, outputs, steps, weights, weight_bytes, arena, flops })
+}
+
+/// Slots for every symbol in use.
+fn place_extents(inputs: &[Port], outputs: &[Port], steps: &[PlannedStep]) -> (Vec<Extent>, usize) {
+    let mut symbols = std::collections::BTreeSet::new();
+    let mut see = |d: &Dim| d.symbols(&mut |s| symbols.extend([s.clone()]));
+    inputs.iter().chain(outputs).flat_map(|p| &p.ty.shape).for_each(&mut see);
+    steps.iter().for_each(|s| s.call.dims(&mut see));
+    let found = steps.iter().flat_map(|s| s.call.found()).max().map_or(0, |last| last + 1);
+    let of_data = |s: &Symbol| match s.source {
+        SymbolSource::Data { slot } => Some(slot),
+        SymbolSource::Input { .. } => None,
+    };
+    let mut n_slots = symbols.iter().filter_map(|s| of_data(s)).max().map_or(0, |last| last + 1).max(found);
+    let mut extents = Vec::with_capacity(symbols.len());
+    for symbol in symbols {
+        let slot = of_data(&symbol).unwrap_or_else(|| {
+            n_slots += 1;
+            n_slots - 1
+        });
+        extents.push(Extent { symbol, slot });
+    }
+    (extents, n_slots)
 }
 
 fn note(graph: &Graph, node: &crate::ir::Node) -> String {

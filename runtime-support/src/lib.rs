@@ -25,4 +25,4 @@ pub use core::arch::global_asm as __global_asm;
 pub use kiln_kernels as kernels;
 #[cfg(feature = "macros")]
 pub use kiln_macros::include_model;
-pub use rt::{Error, PortInfo};
+pub use rt::{Error, PortInfo, TensorView};

@@ -70,8 +70,7 @@ pub(super) fn command(args: &BenchArgs) -> Outcome {
     let (module, build_s) = model::build(&artifact, &options, &cache, &progress)?;
     let scratch = data::Scratch::new().map_err(Failure::Short)?;
     let in_file = scratch.file("in");
-    let bytes: Vec<&[u8]> = inputs.iter().map(|t| &t.data()[..]).collect();
-    data::write_inputs(&in_file, &bytes).map_err(Failure::Short)?;
+    data::write_inputs(&in_file, &inputs).map_err(Failure::Short)?;
     let kinds = if args.per_op { &["bench", "steps"][..] } else { &["bench"] };
     let task =
         |what| Task { module: module.clone(), what, inputs: in_file.clone(), last: args.iters.max(1).to_string() };

@@ -28,20 +28,24 @@ impl Drop for Scratch {
 }
 
 /// Writes the inputs of a run.
-pub(super) fn write_inputs(path: &Path, inputs: &[&[u8]]) -> Result<(), String> {
+pub(super) fn write_inputs(path: &Path, inputs: &[Tensor]) -> Result<(), String> {
+    let mut head = vec![inputs.len() as u64];
+    for t in inputs {
+        head.push(t.data().len() as u64);
+        head.push(t.dims().len() as u64);
+        head.extend(t.dims().iter().map(|&d| d as u64));
+    }
     let write = || -> std::io::Result<()> {
         let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
-        let mut at = 8 + 8 * inputs.len();
-        file.write_all(&(inputs.len() as u64).to_le_bytes())?;
-        for input in inputs {
-            file.write_all(&(input.len() as u64).to_le_bytes())?;
+        for word in &head {
+            file.write_all(&word.to_le_bytes())?;
         }
-        for input in inputs {
+        let mut at = 8 * head.len();
+        for t in inputs {
             file.write_all(&[0; 64][..at.next_multiple_of(64) - at])?;
-            file.write_all(input)?;
-            at = at.next_multiple_of(64) + input.len();
+            file.write_all(t.data())?;
+            at = at.next_multiple_of(64) + t.data().len();
         }
-        // The last input's end is a reader's next boundary.
         file.flush()
     };
     write().map_err(|e| format!("cannot write {}: {e}", path.display()))

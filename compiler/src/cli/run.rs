@@ -26,8 +26,7 @@ pub(super) fn command(args: &RunArgs) -> Outcome {
     progress.say("running");
     let scratch = data::Scratch::new().map_err(Failure::Short)?;
     let (in_file, out_file) = (scratch.file("in"), scratch.file("out"));
-    let bytes: Vec<&[u8]> = inputs.iter().map(|t| &t.data()[..]).collect();
-    data::write_inputs(&in_file, &bytes).map_err(Failure::Short)?;
+    data::write_inputs(&in_file, &inputs).map_err(Failure::Short)?;
     let task = Task { module, what: "run", inputs: in_file, last: out_file.display().to_string() };
     let outcomes = run_all(&[task], 1, Duration::from_secs(args.timeout.max(1)), &|_| {});
     cache.prune();

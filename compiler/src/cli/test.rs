@@ -17,6 +17,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+/// What is said of a case whose modules take only the values of small inputs at hand.
+const FIXED: &str = "(sizes or axes taken from the inputs at hand)";
+
 /// How a case ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
@@ -47,6 +50,8 @@ struct Prepared {
     /// For each data set its module.
     modules: Vec<usize>,
     artifacts: Vec<Artifact>,
+    /// Whether a module takes only the values of small inputs at hand.
+    fixed: bool,
     seconds: f64,
 }
 
@@ -123,13 +128,19 @@ fn prepare(
     in_parallel(all.len(), jobs, &one).into_iter().map(|r| r.unwrap_or_else(lost)).collect()
 }
 
-/// A file that cannot be read and a bug of the compiler are failures; all else is not supported.
+/// A file that cannot be read and a bug of the compiler are failures.
+fn is_fault(e: &crate::error::CompileError) -> bool {
+    matches!(e.stage, Stage::Read | Stage::Verify) || e.message.contains("a bug in the compiler")
+}
+
+/// Whether the model is merely not supported.
+fn is_refusal(errors: &CompileErrors) -> bool {
+    !errors.iter().any(is_fault)
+}
+
 fn refusal(errors: &CompileErrors, seconds: f64) -> Verdict {
-    let ours = |e: &crate::error::CompileError| {
-        matches!(e.stage, Stage::Read | Stage::Verify) || e.message.contains("a bug in the compiler")
-    };
-    let status = if errors.iter().any(ours) { Status::Fail } else { Status::Unsupported };
-    let first = errors.iter().find(|e| ours(e)).or_else(|| errors.iter().next()).map(ToString::to_string);
+    let status = if is_refusal(errors) { Status::Unsupported } else { Status::Fail };
+    let first = errors.iter().find(|e| is_fault(e)).or_else(|| errors.iter().next()).map(ToString::to_string);
     let mut reason = first.unwrap_or_default().replace('\n', " ");
     if errors.len() > 1 {
         reason.push_str(&format!(" (and {} more)", errors.len() - 1));
@@ -140,19 +151,38 @@ fn refusal(errors: &CompileErrors, seconds: f64) -> Verdict {
 fn prepare_one(case: &Case, options: &Options, cache: &Cache) -> Result<Prepared, CompileErrors> {
     let model = ModelFile::read(&case.folder.join("model.onnx"))?;
     let sets = case.data_sets(&model.decoded.model)?;
-    let mut shapes: Vec<Vec<Vec<usize>>> = Vec::new();
-    let mut out = Prepared { sets: Vec::new(), modules: Vec::new(), artifacts: Vec::new(), seconds: 0.0 };
+    let mut out = Prepared { sets: Vec::new(), modules: Vec::new(), artifacts: Vec::new(), fixed: false, seconds: 0.0 };
+    // What each module was compiled for: extents, and values of inputs where operators need them.
+    let mut made_for: Vec<(Vec<Vec<usize>>, Option<Vec<Tensor>>)> = Vec::new();
     for set in sets {
         let shape: Vec<_> = set.inputs.iter().map(|t| t.dims().to_vec()).collect();
-        let module = match shapes.iter().position(|s| *s == shape) {
+        let small: Vec<Tensor> = set.small_values().into_values().collect();
+        let serves = |(s, v): &(Vec<Vec<usize>>, Option<Vec<Tensor>>)| {
+            *s == shape && v.as_ref().is_none_or(|v| v.iter().zip(&small).all(|(a, b)| a.data() == b.data()))
+        };
+        let module = match made_for.iter().position(serves) {
             Some(known) => known,
             None => {
                 let mut import = set.import_options();
                 import.dims = options.import.dims.clone();
-                let options = Options { import, name: case.name.clone(), ..options.clone() };
-                out.artifacts.push(cache.module_of(&model, &options)?);
-                shapes.push(shape);
-                shapes.len() - 1
+                let mut options = Options { import, name: case.name.clone(), ..options.clone() };
+                let (artifact, fixed) = match cache.module_of(&model, &options) {
+                    Err(e) if is_refusal(&e) && !small.is_empty() => {
+                        options.import.input_values = set.small_values();
+                        // The first refusal is the one to report.
+                        (
+                            cache
+                                .module_of(&model, &options)
+                                .map_err(|again| if is_refusal(&again) { e } else { again })?,
+                            true,
+                        )
+                    }
+                    other => (other?, false),
+                };
+                out.artifacts.push(artifact);
+                out.fixed |= fixed;
+                made_for.push((shape, fixed.then_some(small)));
+                made_for.len() - 1
             }
         };
         out.modules.push(module);
@@ -190,8 +220,7 @@ fn run(
         for (set_idx, (set, &module)) in case.sets.iter().zip(&case.modules).enumerate() {
             let Some(Ok(module)) = built[case_idx].get(module) else { continue };
             let inputs = scratch.file(&format!("{case_idx}-{set_idx}.in"));
-            let bytes: Vec<&[u8]> = set.inputs.iter().map(|t| &t.data()[..]).collect();
-            data::write_inputs(&inputs, &bytes).map_err(Failure::Short)?;
+            data::write_inputs(&inputs, &set.inputs).map_err(Failure::Short)?;
             let outputs = scratch.file(&format!("{case_idx}-{set_idx}.out"));
             let last = outputs.display().to_string();
             tasks.push(Task { module: module.clone(), what: "run", inputs, last });
@@ -213,7 +242,8 @@ fn run(
                 continue;
             }
         };
-        let mut verdict = Verdict { status: Status::Pass, reason: String::new(), seconds: case.seconds };
+        let reason = if case.fixed { FIXED.to_owned() } else { String::new() };
+        let mut verdict = Verdict { status: Status::Pass, reason, seconds: case.seconds };
         if let Some(Err(why)) = built[case_idx].iter().find(|b| b.is_err()) {
             verdict = Verdict { status: Status::Fail, reason: why.clone(), ..verdict };
         }

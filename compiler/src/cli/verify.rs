@@ -43,8 +43,7 @@ pub(super) fn command(args: &VerifyArgs) -> Outcome {
     for case in 0..args.cases.max(1) {
         let inputs = model::inputs(&facts.inputs, &[], args.seed.wrapping_add(case as u64))?;
         let (in_file, out_file) = (scratch.file(&format!("{case}.in")), scratch.file(&format!("{case}.out")));
-        let bytes: Vec<&[u8]> = inputs.iter().map(|t| &t.data()[..]).collect();
-        data::write_inputs(&in_file, &bytes).map_err(Failure::Short)?;
+        data::write_inputs(&in_file, &inputs).map_err(Failure::Short)?;
         let last = out_file.display().to_string();
         tasks.push(Task { module: module.clone(), what: "run", inputs: in_file, last });
         files.push(out_file);

@@ -7,6 +7,7 @@
 mod dims;
 mod model;
 mod names;
+mod ports;
 mod steps;
 mod text;
 
@@ -19,7 +20,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 /// Version of the interface between generated modules and `kiln`.
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// What a compile writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,9 +45,10 @@ pub enum WeightsFrom {
 pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Result<Emitted, CompileError> {
     let weights = program.weights_blob();
     let head = model::header(program);
-    let items = model::items(program, &weights, weights_from)?;
-    let steps = steps::items(program)?;
-    let each = if per_step { model::step_items(program)? } else { TokenStream::new() };
+    let extents = dims::Extents::of(program);
+    let items = model::items(program, &extents, &weights, weights_from)?;
+    let steps = steps::items(program, &extents)?;
+    let each = if per_step { model::step_items(program, &extents)? } else { TokenStream::new() };
     let tokens = quote! { #items #each #steps };
     let file: syn::File = syn::parse2(tokens).map_err(|e| broken(&e.to_string()))?;
     let body = steps::comments(&prettyplease::unparse(&file));

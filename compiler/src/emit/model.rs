@@ -1,11 +1,12 @@
 //! The fixed part of a module: constants, `Model`, `Inputs`, `Outputs`, and the module's documentation.
 
-use super::names::{doc_code, unique_idents};
+use super::dims::Extents;
+use super::names::doc_code;
+use super::ports::{Border, infos};
 use super::steps::n_chunks;
 use super::{ABI, WeightsFrom};
-use crate::error::{CompileError, Stage};
+use crate::error::CompileError;
 use crate::program::{Port, Program};
-use kiln_kernels::Dtype;
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 use std::fmt::Write;
@@ -46,78 +47,30 @@ fn model_docs(program: &Program) -> String {
     d
 }
 
-/// The Rust type of an element at the module's border.
-fn element(dtype: Dtype) -> Result<TokenStream, CompileError> {
-    Ok(match dtype {
-        Dtype::F32 => quote!(f32),
-        Dtype::F64 => quote!(f64),
-        Dtype::I8 | Dtype::I4 | Dtype::I2 => quote!(i8),
-        Dtype::I16 => quote!(i16),
-        Dtype::I32 => quote!(i32),
-        Dtype::I64 => quote!(i64),
-        Dtype::U16 => quote!(u16),
-        Dtype::U32 => quote!(u32),
-        Dtype::U64 => quote!(u64),
-        Dtype::Bool => quote!(bool),
-        Dtype::F16 | Dtype::Bf16 => quote!(u16),
-        d if d.size_bytes() == 1 => quote!(u8),
-        d => return Err(CompileError::new(Stage::Emit, format!("{d} cannot stand at a model's border yet"))),
-    })
-}
-
-fn numel(port: &Port) -> Result<usize, CompileError> {
-    let n = port.ty.numel().as_const().and_then(|n| usize::try_from(n).ok());
-    n.ok_or_else(|| {
-        CompileError::new(Stage::Emit, format!("the size of \"{}\", {}, is not constant", port.name, port.ty))
-    })
-}
-
-fn infos(ports: &[Port]) -> Result<TokenStream, CompileError> {
-    let mut out = TokenStream::new();
-    for p in ports {
-        let (name, dtype) = (&p.name, p.ty.dtype.to_string());
-        let dims = p.ty.const_dims().ok_or_else(|| CompileError::new(Stage::Emit, format!("\"{name}\" is dynamic")))?;
-        let dims = dims.iter().map(|&d| Literal::usize_unsuffixed(d));
-        out.extend(quote! { rt::PortInfo { name: #name, dtype: #dtype, dims: &[#(#dims),*] }, });
-    }
-    Ok(out)
-}
-
 /// Constants, `Model`, `Inputs`, `Outputs`.
-pub(super) fn items(program: &Program, weights: &[u8], from: WeightsFrom) -> Result<TokenStream, CompileError> {
-    let input_idents: Vec<_> =
-        unique_idents(program.inputs.iter().map(|p| p.name.as_str())).iter().map(|n| format_ident!("{n}")).collect();
-    let output_idents: Vec<_> =
-        unique_idents(program.outputs.iter().map(|p| p.name.as_str())).iter().map(|n| format_ident!("{n}")).collect();
+pub(super) fn items(
+    program: &Program,
+    extents: &Extents,
+    weights: &[u8],
+    from: WeightsFrom,
+) -> Result<TokenStream, CompileError> {
+    let Border {
+        input_fields,
+        regions: input_regions,
+        raw_regions,
+        region_bytes,
+        output_fields,
+        output_values,
+        raw_outputs,
+        output_lets,
+        extents: (make_extents, pass_extents),
+        raw_extents,
+        bind,
+    } = Border::of(program, extents)?;
     let arena_bytes = Literal::u64_unsuffixed(program.arena.bytes);
     let weight_bytes = Literal::usize_unsuffixed(weights.len());
     let mut regions = vec![quote!(Model::ARENA_BYTES), quote!(Model::WEIGHT_BYTES)];
-    let mut input_fields = TokenStream::new();
-    let mut input_regions = TokenStream::new();
-    let mut raw_inputs = TokenStream::new();
-    for (i, (p, ident)) in program.inputs.iter().zip(&input_idents).enumerate() {
-        let (ty, n) = (element(p.ty.dtype)?, Literal::usize_unsuffixed(numel(p)?));
-        let bytes = Literal::usize_unsuffixed(numel(p)? * p.ty.dtype.size_bytes());
-        regions.push(quote!(#bytes));
-        let doc = format!(" {}: `{}`.", doc_code(&p.name), p.ty);
-        input_fields.extend(quote! { #[doc = #doc] pub #ident: &'a [#ty; #n], });
-        input_regions.extend(quote! { rt::Region::read(rt::bytes_of(inputs.#ident)), });
-        let i = Literal::usize_unsuffixed(i);
-        raw_inputs.extend(quote! { rt::Region::read(rt::raw_input(inputs, #i, #bytes)?), });
-    }
-    let mut output_fields = TokenStream::new();
-    let mut output_values = TokenStream::new();
-    let mut raw_outputs = TokenStream::new();
-    for (p, ident) in program.outputs.iter().zip(&output_idents) {
-        let (ty, n, off) = (element(p.ty.dtype)?, Literal::usize_unsuffixed(numel(p)?), Literal::u64_unsuffixed(p.off));
-        let bytes = Literal::usize_unsuffixed(numel(p)? * p.ty.dtype.size_bytes());
-        let doc = format!(" {}: `{}`.", doc_code(&p.name), p.ty);
-        output_fields.extend(quote! { #[doc = #doc] pub #ident: &'m [#ty; #n], });
-        output_values.extend(quote! { #ident: self.rt.output::<#ty, #n>(#off)?, });
-        let dims = p.ty.const_dims().unwrap_or_default();
-        let dims = dims.iter().map(|&d| Literal::usize_unsuffixed(d));
-        raw_outputs.extend(quote! { each(self.rt.raw_output(#off, #bytes)?, &[#(#dims),*]); });
-    }
+    regions.extend(region_bytes);
     let n_regions = Literal::usize_unsuffixed(regions.len());
     let chunks: Vec<_> = (0..n_chunks(program)).map(|i| format_ident!("steps_{i}")).collect();
     let nodes = node_table(program);
@@ -197,15 +150,19 @@ pub(super) fn items(program: &Program, weights: &[u8], from: WeightsFrom) -> Res
             /// Runs the model once. Allocates nothing; the outputs stay valid until the next run.
             pub fn run<'m>(&'m mut self, #inputs_binding: Inputs #inputs_elided) -> Result<Outputs #outputs_life, rt::Error> {
                 let mut regions = [rt::Region::read(&[]), rt::Region::read(&[]), #input_regions];
-                self.rt.run(&mut regions, NODES, steps)?;
+                #make_extents
+                self.rt.run(&mut regions, #pass_extents, NODES, steps)?;
+                #output_lets
                 Ok(Outputs { #output_values })
             }
 
             /// Runs on inputs as bytes and hands each output's bytes and extents over: for tools.
             #[doc(hidden)]
-            pub fn run_raw(&mut self, #raw_binding: &[&[u8]], each: &mut dyn FnMut(&[u8], &[usize])) -> Result<(), rt::Error> {
-                let mut regions = [rt::Region::read(&[]), rt::Region::read(&[]), #raw_inputs];
-                self.rt.run(&mut regions, NODES, steps)?;
+            pub fn run_raw(&mut self, #raw_binding: &[rt::RawInput<'_>], each: &mut dyn FnMut(&[u8], &[usize])) -> Result<(), rt::Error> {
+                let mut regions = [rt::Region::read(&[]), rt::Region::read(&[]), #raw_regions];
+                #raw_extents
+                self.rt.run(&mut regions, #pass_extents, NODES, steps)?;
+                #output_lets
                 #raw_outputs
                 Ok(())
             }
@@ -215,27 +172,24 @@ pub(super) fn items(program: &Program, weights: &[u8], from: WeightsFrom) -> Res
             #(#chunks(cx);)*
         }
 
+        #bind
         #nodes
     })
 }
 
 /// A function for each step, and a run that stops after each of them: for tools that time them.
-pub(super) fn step_items(program: &Program) -> Result<TokenStream, CompileError> {
-    let mut raw_inputs = TokenStream::new();
-    for (i, p) in program.inputs.iter().enumerate() {
-        let bytes = Literal::usize_unsuffixed(numel(p)? * p.ty.dtype.size_bytes());
-        let i = Literal::usize_unsuffixed(i);
-        raw_inputs.extend(quote! { rt::Region::read(rt::raw_input(inputs, #i, #bytes)?), });
-    }
+pub(super) fn step_items(program: &Program, extents: &Extents) -> Result<TokenStream, CompileError> {
+    let Border { raw_regions, raw_extents, extents: (_, pass_extents), .. } = Border::of(program, extents)?;
     let binding = if program.inputs.is_empty() { quote!(_inputs) } else { quote!(inputs) };
-    let calls = super::steps::calls(program);
+    let calls = super::steps::calls(program, extents)?;
     Ok(quote! {
         impl Model<'_> {
             /// Runs step by step and calls `each` after every one: for tools.
             #[doc(hidden)]
-            pub fn run_steps_raw(&mut self, #binding: &[&[u8]], each: &mut dyn FnMut(usize)) -> Result<(), rt::Error> {
-                let mut regions = [rt::Region::read(&[]), rt::Region::read(&[]), #raw_inputs];
-                self.rt.run_each(&mut regions, NODES, STEPS, each)
+            pub fn run_steps_raw(&mut self, #binding: &[rt::RawInput<'_>], each: &mut dyn FnMut(usize)) -> Result<(), rt::Error> {
+                let mut regions = [rt::Region::read(&[]), rt::Region::read(&[]), #raw_regions];
+                #raw_extents
+                self.rt.run_each(&mut regions, #pass_extents, NODES, STEPS, each)
             }
         }
 

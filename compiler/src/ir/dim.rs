@@ -98,6 +98,23 @@ impl Dim {
         }
     }
 
+    /// The terms of the sum: the atoms multiplied, and their coefficient. Empty for zero.
+    pub fn summands(&self) -> Vec<(&[Atom], i64)> {
+        match self {
+            Self::Const(0) => Vec::new(),
+            Self::Const(c) => vec![(&[], *c)],
+            Self::Poly(p) => p.iter().rev().map(|(atoms, c)| (atoms.as_slice(), *c)).collect(),
+        }
+    }
+
+    /// The symbol, if it is one and nothing else.
+    pub fn as_symbol(&self) -> Option<&Symbol> {
+        match self.summands()[..] {
+            [([Atom::Symbol(s)], 1)] => Some(s),
+            _ => None,
+        }
+    }
+
     /// Whether it is this constant.
     pub fn is(&self, value: i64) -> bool {
         *self == Self::Const(value)

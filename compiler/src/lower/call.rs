@@ -2,7 +2,7 @@
 
 use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, Symbol};
-use kiln_kernels::{Cx, Descriptor, Dtype, Entry, Field, NO_SLOT, Operand, Role};
+use kiln_kernels::{Cx, Descriptor, Dtype, Entry, Field, FieldMut, NO_SLOT, Operand, Role};
 use std::fmt::Debug;
 
 /// An operand of a call.
@@ -44,12 +44,14 @@ pub trait Call: Debug + Send + Sync {
     fn relocate(&mut self, f: &mut dyn FnMut(&mut Operand<Dim>));
     /// Visits the fields in declaration order.
     fn fields(&self, f: &mut dyn FnMut(&'static str, FieldText<'_>));
+    /// Visits the fields for change. A step that is more than one kernel call has none.
+    fn fields_mut(&mut self, _f: &mut dyn FnMut(&'static str, FieldMut<'_, Dim>)) {}
     /// Runs the kernel here, with values for the symbols.
     fn run(&self, cx: &Cx<'_>, value_of: &dyn Fn(&Symbol) -> i64);
     /// Slots of the extents that the kernel finds.
     fn found(&self) -> Vec<usize>;
-    /// Whether any extent is known only at run time.
-    fn is_dynamic(&self) -> bool;
+    /// Visits every extent, the operands' lengths among them.
+    fn dims(&self, f: &mut dyn FnMut(&Dim));
     /// A copy.
     fn boxed(&self) -> Box<dyn Call>;
 }
@@ -140,6 +142,10 @@ where
         });
     }
 
+    fn fields_mut(&mut self, f: &mut dyn FnMut(&'static str, FieldMut<'_, Dim>)) {
+        self.descriptor.fields_mut(f);
+    }
+
     fn run(&self, cx: &Cx<'_>, value_of: &dyn Fn(&Symbol) -> i64) {
         let fixed = self.descriptor.map(&mut |d: &Dim| d.eval(value_of) as usize);
         (self.entry.run)(cx, &fixed);
@@ -151,10 +157,8 @@ where
         slots
     }
 
-    fn is_dynamic(&self) -> bool {
-        let mut dynamic = false;
-        self.descriptor.map(&mut |d: &Dim| dynamic |= d.as_const().is_none());
-        dynamic
+    fn dims(&self, f: &mut dyn FnMut(&Dim)) {
+        self.descriptor.map(&mut |d: &Dim| f(d));
     }
 
     fn boxed(&self) -> Box<dyn Call> {

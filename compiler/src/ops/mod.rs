@@ -29,6 +29,7 @@ mod dropout;
 mod dynamic_quantize;
 mod einsum;
 mod expand;
+mod expect;
 mod found;
 mod gather;
 mod gather_nd;
@@ -110,6 +111,7 @@ static FAMILIES: &[&[OpDef]] = &[
     dynamic_quantize::OPS,
     einsum::OPS,
     expand::OPS,
+    expect::OPS,
     found::OPS,
     gather::OPS,
     gather_nd::OPS,

@@ -140,6 +140,9 @@ fn set_dims(graph: &mut Graph, id: ValueId, dims: Vec<Dim>) {
 
 /// Evaluates a node whose operands are constant. True when its results are constants now.
 fn fold_node(graph: &mut Graph, node: &Node, op: &OpDef) -> Result<bool, CompileError> {
+    if node.is_kiln("Expect") {
+        return Ok(false);
+    }
     let done = node.outputs.iter().flatten().all(|v| graph.constant(*v).is_some());
     if done && node.outputs.iter().any(Option::is_some) {
         return Ok(true);

@@ -153,19 +153,53 @@ impl RunState {
     }
 }
 
+/// How one stream of a run and the others wait for each other. Steps are counted from the stream's beginning.
+pub trait Events {
+    /// This stream has done its first `count` steps.
+    fn signal(&self, count: u32);
+    /// Returns once that stream has done its first `count` steps, or has ended.
+    fn wait(&self, stream: u32, count: u32);
+}
+
 /// What one stream's kernel calls run in.
 pub struct Cx<'a> {
     regions: &'a [Region<'a>],
     isa: Isa,
     state: &'a RunState,
     dims: &'a [AtomicI64],
+    events: Option<&'a dyn Events>,
     step: Cell<u32>,
 }
 
 impl<'a> Cx<'a> {
     /// A context over the regions; `dims` are the slots of extents found at run time.
     pub fn new(regions: &'a [Region<'a>], isa: Isa, state: &'a RunState, dims: &'a [AtomicI64]) -> Self {
-        Self { regions, isa, state, dims, step: Cell::new(0) }
+        Self { regions, isa, state, dims, events: None, step: Cell::new(0) }
+    }
+
+    /// As one of several streams. Without events all streams run as one, in an order that fits.
+    #[must_use]
+    pub fn on_stream(mut self, events: &'a dyn Events) -> Self {
+        self.events = Some(events);
+        self
+    }
+
+    /// Tells the other streams that this one has done its first `count` steps.
+    pub fn signal(&self, count: u32) {
+        if let Some(events) = self.events {
+            events.signal(count);
+        }
+    }
+
+    /// Waits until a stream has done its first `count` steps. `None` where the run has failed: this stream ends here,
+    /// since what it waited for may be missing.
+    pub fn wait(&self, stream: u32, count: u32) -> Option<()> {
+        if let Some(events) = self.events
+            && !self.failed()
+        {
+            events.wait(stream, count);
+        }
+        (!self.failed()).then_some(())
     }
 
     /// The instruction set kernels use.
@@ -192,6 +226,11 @@ impl<'a> Cx<'a> {
     /// An extent found at run time.
     pub fn dim(&self, slot: usize) -> usize {
         self.dims.get(slot).map_or(0, |d| usize::try_from(d.load(Ordering::Relaxed)).unwrap_or(0))
+    }
+
+    /// An extent known only at run time, as a signed number to reckon with.
+    pub fn extent(&self, slot: usize) -> isize {
+        self.dims.get(slot).map_or(0, |d| isize::try_from(d.load(Ordering::Relaxed)).unwrap_or(isize::MAX))
     }
 
     /// Stores an extent found at run time.

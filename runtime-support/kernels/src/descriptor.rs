@@ -75,6 +75,16 @@ pub enum Field<'d, N> {
     Param(&'d dyn Literal),
 }
 
+/// A field of a descriptor, open to change: how a call is cut into parts.
+pub enum FieldMut<'d, N> {
+    /// An operand that is given.
+    Operand(&'d mut Operand<N>),
+    /// An extent, or several.
+    Nums(&'d mut [N]),
+    /// A parameter.
+    Param(&'d mut dyn core::any::Any),
+}
+
 /// A value that can be written as a Rust expression (paths relative to this crate's root, spelled `k::`).
 pub trait Literal {
     /// Writes the expression.
@@ -182,6 +192,8 @@ pub trait Descriptor<N>: Sized {
     fn operands_mut(&mut self, f: &mut dyn FnMut(&mut Operand<N>));
     /// Visits all fields in declaration order.
     fn fields(&self, f: &mut dyn FnMut(&'static str, Field<'_, N>));
+    /// Visits the fields in declaration order for change; operands that are absent and slots are left out.
+    fn fields_mut(&mut self, f: &mut dyn FnMut(&'static str, FieldMut<'_, N>));
     /// Visits the slots of the extents that the kernel finds at run time ([`Cx::dim`]).
     fn found(&self, f: &mut dyn FnMut(usize));
 }
@@ -325,6 +337,13 @@ macro_rules! kernel {
                 $($(f(stringify!($arr), $crate::Field::Nums(&self.$arr));)*)?
                 $($(f(stringify!($param), $crate::Field::Param(&self.$param));)*)?
                 $($(f(stringify!($slot), $crate::Field::Param(&self.$slot));)*)?
+            }
+
+            fn fields_mut(&mut self, f: &mut dyn FnMut(&'static str, $crate::FieldMut<'_, N>)) {
+                $(if let Some(o) = $crate::kernel!(@asoptmut $kind (self.$op)) { f(stringify!($op), $crate::FieldMut::Operand(o)); })*
+                $($(f(stringify!($num), $crate::FieldMut::Nums(core::slice::from_mut(&mut self.$num)));)*)?
+                $($(f(stringify!($arr), $crate::FieldMut::Nums(&mut self.$arr));)*)?
+                $($(f(stringify!($param), $crate::FieldMut::Param(&mut self.$param));)*)?
             }
 
             fn found(&self, _f: &mut dyn FnMut(usize)) {

@@ -52,8 +52,8 @@ pub use aligned::AlignedBytes;
 pub use attention::*;
 pub use contract::*;
 pub use conv::*;
-pub use cx::{ALIGN, Access, Cx, Fault, Region, Role, RunState};
-pub use descriptor::{Descriptor, Elem, Entry, Field, Literal, NO_SLOT, Operand, OperandView};
+pub use cx::{ALIGN, Access, Cx, Events, Fault, Region, Role, RunState};
+pub use descriptor::{Descriptor, Elem, Entry, Field, FieldMut, Literal, NO_SLOT, Operand, OperandView};
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;

@@ -28,7 +28,7 @@ macro_rules! elements {
         }
     )* };
 }
-elements!(f32, f64, i8, i16, i32, i64, u8, u16, u32, u64);
+elements!([f32; 2], [f64; 2], f32, f64, i8, i16, i32, i64, u8, u16, u32, u64);
 
 impl sealed::Sealed for bool {}
 // SAFETY: one byte without padding; `valid` admits the two bit patterns of `bool` only.
@@ -54,8 +54,72 @@ pub fn array_of<T: Element, const N: usize>(bytes: &[u8]) -> Option<&[T; N]> {
     Some(unsafe { &*bytes.as_ptr().cast::<[T; N]>() })
 }
 
-/// Input `i` of a list of inputs as bytes.
-pub fn raw_input<'a>(inputs: &[&'a [u8]], input_idx: usize, expected: usize) -> Result<&'a [u8], Error> {
-    let data = inputs.get(input_idx).copied().unwrap_or_default();
+/// A tensor whose extents are known only at run time: elements in row-major order, and the shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TensorView<'a, T, const RANK: usize> {
+    /// The elements.
+    pub data: &'a [T],
+    /// The extents, outermost first.
+    pub shape: [usize; RANK],
+}
+
+impl<'a, T, const RANK: usize> TensorView<'a, T, RANK> {
+    /// A tensor of this shape; the length is checked when a model runs on it.
+    pub const fn new(data: &'a [T], shape: [usize; RANK]) -> Self {
+        Self { data, shape }
+    }
+}
+
+/// An input of run-time extents as a region; its length must be its shape's.
+pub fn view<'a, T: Element, const RANK: usize>(
+    tensor: &TensorView<'a, T, RANK>,
+    input_idx: usize,
+) -> Result<Region<'a>, Error> {
+    let bytes = bytes_of(tensor.data);
+    let expected = shape_bytes(&tensor.shape, size_of::<T>());
+    if bytes.len() == expected {
+        Ok(Region::read(bytes))
+    } else {
+        Err(Error::Input { input_idx, expected, given: bytes.len() })
+    }
+}
+
+fn shape_bytes(shape: &[usize], element: usize) -> usize {
+    shape.iter().fold(element, |n, &d| n.saturating_mul(d))
+}
+
+/// Bytes as a slice; `None` when length, alignment or content do not fit.
+pub fn slice_of<T: Element>(bytes: &[u8]) -> Option<&[T]> {
+    let fits = bytes.len().is_multiple_of(size_of::<T>()) && bytes.as_ptr().addr().is_multiple_of(align_of::<T>());
+    if !fits || !T::valid(bytes) {
+        return None;
+    }
+    // SAFETY: length and alignment are checked, and `Element` promises that valid bytes are values.
+    Some(unsafe { core::slice::from_raw_parts(bytes.as_ptr().cast::<T>(), bytes.len() / size_of::<T>()) })
+}
+
+/// An input as bytes with its shape: for tools.
+#[derive(Clone, Copy, Debug)]
+pub struct RawInput<'a> {
+    /// The elements' bytes.
+    pub bytes: &'a [u8],
+    /// The extents.
+    pub shape: &'a [usize],
+}
+
+/// The shapes of the first `N` inputs.
+pub fn raw_shapes<'a, const N: usize>(inputs: &[RawInput<'a>]) -> [&'a [usize]; N] {
+    core::array::from_fn(|i| inputs.get(i).map_or(&[][..], |input| input.shape))
+}
+
+/// Input `i` of a list of inputs as bytes of a length known beforehand.
+pub fn raw_input<'a>(inputs: &[RawInput<'a>], input_idx: usize, expected: usize) -> Result<&'a [u8], Error> {
+    let data = inputs.get(input_idx).map(|i| i.bytes).unwrap_or_default();
     if data.len() == expected { Ok(data) } else { Err(Error::Input { input_idx, expected, given: data.len() }) }
+}
+
+/// Input `i` of a list of inputs as bytes of the length that its shape and this element size give.
+pub fn raw_view<'a>(inputs: &[RawInput<'a>], input_idx: usize, element: usize) -> Result<&'a [u8], Error> {
+    let shape = inputs.get(input_idx).map(|i| i.shape).unwrap_or_default();
+    raw_input(inputs, input_idx, shape_bytes(shape, element))
 }

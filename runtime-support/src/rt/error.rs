@@ -35,6 +35,24 @@ pub enum Error {
         /// Bytes given.
         given: usize,
     },
+    /// An extent of an input lies outside what the module was compiled for, or contradicts another input's.
+    Extent {
+        /// Position of the input.
+        input_idx: usize,
+        /// Axis.
+        axis: usize,
+        /// Smallest extent possible here.
+        least: usize,
+        /// Greatest extent possible here.
+        most: usize,
+        /// The extent given.
+        given: usize,
+    },
+    /// An input's shape has another number of axes than the model's, or the input is missing.
+    Rank {
+        /// Position of the input.
+        input_idx: usize,
+    },
     /// The weights file cannot be read or is not the one the module was compiled with.
     Weights {
         /// Where it was looked for.
@@ -55,6 +73,13 @@ impl fmt::Display for Error {
             Self::Input { input_idx, expected, given } => {
                 write!(f, "input {input_idx}: expected {expected} bytes, {given} were given")
             }
+            Self::Extent { input_idx, axis, least, most, given } if least == most => {
+                write!(f, "input {input_idx}: axis {axis} must be {least} here, it is {given}")
+            }
+            Self::Extent { input_idx, axis, least, most, given } => {
+                write!(f, "input {input_idx}: axis {axis} must lie in {least}..={most}, it is {given}")
+            }
+            Self::Rank { input_idx } => write!(f, "input {input_idx}: missing, or its shape has another rank"),
             Self::Weights { path } => write!(f, "cannot read the weights in {path}, or they are another model's"),
             Self::Output => f.write_str("an output holds invalid bytes (a compiler bug)"),
         }

@@ -1,7 +1,10 @@
-//! A model's memory and its run.
+//! A model's memory, its threads and its run.
 
-use super::border::{Element, array_of};
-use super::{Error, Region};
+use super::border::{Element, array_of, slice_of};
+#[cfg(feature = "std")]
+use super::workers::{Job, Workers, caught};
+use super::{Error, Region, Stream};
+use core::sync::atomic::AtomicI64;
 use kiln_kernels::isa::Isa;
 use kiln_kernels::{ALIGN, Cx, RunState};
 
@@ -72,19 +75,54 @@ fn heap(_: usize) -> Option<Arena<'static>> {
     None
 }
 
-/// A model's arena, weights and instruction set.
+/// Puts arena and weights into the first two regions.
+fn fill<'r>(regions: &mut [Region<'r>], arena: &'r mut Arena<'_>, weights: &'r Weights) {
+    if let [a, w, ..] = regions {
+        *a = Region::write(arena.bytes_mut());
+        *w = Region::read(weights.bytes());
+    }
+}
+
+/// How a run ended.
+fn outcome(state: &RunState, nodes: &'static [(u32, &'static str)]) -> Result<(), Error> {
+    let Some((step, fault)) = state.fault() else { return Ok(()) };
+    let at = nodes.partition_point(|(first, _)| *first <= step);
+    let node = at.checked_sub(1).and_then(|i| nodes.get(i)).map_or("", |(_, name)| name);
+    Err(Error::Node { node, fault })
+}
+
+/// A panic cannot be caught without `std`.
+#[cfg(not(feature = "std"))]
+fn caught(_: &Cx<'_>, steps: impl FnOnce()) {
+    steps();
+}
+
+/// A model's arena, weights, instruction set and threads.
 pub struct Instance<'a> {
     arena: Arena<'a>,
     weights: Weights,
     isa: Isa,
     state: RunState,
+    #[cfg(feature = "std")]
+    workers: Option<Workers>,
 }
 
 impl Instance<'static> {
     /// With an arena from the heap. Without feature `alloc` there is none: [`Error::OutOfMemory`].
     pub fn on_heap(arena_bytes: usize, weights: Weights) -> Result<Self, Error> {
         let arena = heap(arena_bytes).ok_or(Error::OutOfMemory { bytes: arena_bytes })?;
-        Ok(Self { arena, weights, isa: Isa::detect(), state: RunState::new() })
+        Ok(Self::new(arena, weights))
+    }
+
+    /// As [`Instance::on_heap`], with a thread for each stream but the first. Without feature `std`, with one core, or
+    /// where the system has no threads, all streams run merged on the caller's thread.
+    pub fn on_streams(arena_bytes: usize, weights: Weights, streams: &'static [Stream]) -> Result<Self, Error> {
+        let instance = Self::on_heap(arena_bytes, weights)?;
+        #[cfg(feature = "std")]
+        let instance = Self { workers: Workers::start(streams), ..instance };
+        #[cfg(not(feature = "std"))]
+        let _ = streams;
+        Ok(instance)
     }
 }
 
@@ -94,28 +132,65 @@ impl<'a> Instance<'a> {
         if arena.len() < arena_bytes || (arena_bytes > 0 && !arena.as_ptr().addr().is_multiple_of(ALIGN)) {
             return Err(Error::Arena { needed: arena_bytes, given: arena.len() });
         }
-        Ok(Self { arena: Arena::Borrowed(arena), weights, isa: Isa::detect(), state: RunState::new() })
+        Ok(Self::new(Arena::Borrowed(arena), weights))
     }
 
-    /// Runs the steps. The first two regions are filled in here: arena and weights.
+    fn new(arena: Arena<'a>, weights: Weights) -> Self {
+        Self {
+            arena,
+            weights,
+            isa: Isa::detect(),
+            state: RunState::new(),
+            #[cfg(feature = "std")]
+            workers: None,
+        }
+    }
+
+    /// Runs the steps: on the model's threads if it has some, else `steps`, all streams merged. The first two regions are
+    /// filled in here: arena and weights.
     pub fn run<'r>(
         &'r mut self,
         regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
         nodes: &'static [(u32, &'static str)],
         steps: fn(&Cx<'_>),
     ) -> Result<(), Error> {
-        self.run_with(regions, nodes, &mut |cx| steps(cx))
+        #[cfg(feature = "std")]
+        if self.workers.is_some() {
+            return self.run_streams(regions, extents, nodes, steps);
+        }
+        self.run_with(regions, extents, nodes, &mut |cx| caught(cx, || steps(cx)))
+    }
+
+    #[cfg(feature = "std")]
+    fn run_streams<'r>(
+        &'r mut self,
+        regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
+        nodes: &'static [(u32, &'static str)],
+        steps: fn(&Cx<'_>),
+    ) -> Result<(), Error> {
+        let Self { arena, weights, isa, state, workers } = self;
+        fill(regions, arena, weights);
+        state.clear();
+        let job = Job { regions, isa: *isa, state, dims: extents };
+        if !workers.as_mut().is_some_and(|w| w.run(&job)) {
+            let cx = Cx::new(regions, *isa, state, extents);
+            caught(&cx, || steps(&cx));
+        }
+        outcome(state, nodes)
     }
 
     /// Runs one step after the other and calls `each` with the number of every one that is done.
     pub fn run_each<'r>(
         &'r mut self,
         regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
         nodes: &'static [(u32, &'static str)],
         steps: &[fn(&Cx<'_>)],
         each: &mut dyn FnMut(usize),
     ) -> Result<(), Error> {
-        self.run_with(regions, nodes, &mut |cx| {
+        self.run_with(regions, extents, nodes, &mut |cx| {
             for (i, step) in steps.iter().enumerate() {
                 step(cx);
                 each(i);
@@ -126,30 +201,27 @@ impl<'a> Instance<'a> {
     fn run_with<'r>(
         &'r mut self,
         regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
         nodes: &'static [(u32, &'static str)],
         steps: &mut dyn FnMut(&Cx<'_>),
     ) -> Result<(), Error> {
-        let Self { arena, weights, isa, state } = self;
-        if let [a, w, ..] = regions {
-            *a = Region::write(arena.bytes_mut());
-            *w = Region::read(weights.bytes());
-        }
+        let Self { arena, weights, isa, state, .. } = self;
+        fill(regions, arena, weights);
         state.clear();
-        let cx = Cx::new(regions, *isa, state, &[]);
+        let cx = Cx::new(regions, *isa, state, extents);
         steps(&cx);
-        match state.fault() {
-            None => Ok(()),
-            Some((step, fault)) => {
-                let at = nodes.partition_point(|(first, _)| *first <= step);
-                let node = at.checked_sub(1).and_then(|i| nodes.get(i)).map_or("", |(_, name)| name);
-                Err(Error::Node { node, fault })
-            }
-        }
+        outcome(state, nodes)
     }
 
     /// An output in the arena.
     pub fn output<T: Element, const N: usize>(&self, off: u64) -> Result<&[T; N], Error> {
         array_of(self.raw_output(off, N * size_of::<T>())?).ok_or(Error::Output)
+    }
+
+    /// An output of run-time extents in the arena.
+    pub fn output_slice<T: Element>(&self, off: u64, n: usize) -> Result<&[T], Error> {
+        let bytes = n.checked_mul(size_of::<T>()).ok_or(Error::Output)?;
+        slice_of(self.raw_output(off, bytes)?).ok_or(Error::Output)
     }
 
     /// An output's bytes.

@@ -4,14 +4,23 @@
 
 mod border;
 mod error;
+#[cfg(feature = "std")]
+mod events;
+mod extents;
 mod instance;
+#[cfg(feature = "std")]
+mod workers;
 
-pub use border::{Element, Region, bytes_of, raw_input};
+pub use border::{Element, RawInput, Region, TensorView, bytes_of, raw_input, raw_shapes, raw_view, view};
 pub use error::Error;
+pub use extents::{bind, expect_extent, expect_rank, extent, extents, floor_div, modulo};
 pub use instance::{Instance, Weights};
 
+/// One stream of a generated module. `None`: it ended early, because the run has failed.
+pub type Stream = fn(&kiln_kernels::Cx<'_>) -> Option<()>;
+
 /// Version of the interface between generated modules and this crate.
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// Refuses, at compile time, a module made for another version of this crate.
 pub const fn require_abi(abi: u32) {
@@ -25,7 +34,7 @@ pub struct PortInfo {
     pub name: &'static str,
     /// Element type, as in `f32`, `i64`, `bool`.
     pub dtype: &'static str,
-    /// Extents, outermost first.
+    /// Extents, outermost first; the greatest possible ones where they are known only at run time.
     pub dims: &'static [usize],
 }
 

@@ -83,10 +83,10 @@ mod m{i} {{
         fn outputs(&self) -> &'static [::kiln::PortInfo] {{
             Model::OUTPUTS
         }}
-        fn run(&mut self, inputs: &[&[u8]], each: &mut dyn FnMut(&[u8], &[usize])) -> Result<(), ::kiln::Error> {{
+        fn run(&mut self, inputs: &[::kiln::rt::RawInput<'_>], each: &mut dyn FnMut(&[u8], &[usize])) -> Result<(), ::kiln::Error> {{
             self.run_raw(inputs, each)
         }}
-        fn run_steps(&mut self, inputs: &[&[u8]], each: &mut dyn FnMut(usize)) -> Result<(), ::kiln::Error> {{
+        fn run_steps(&mut self, inputs: &[::kiln::rt::RawInput<'_>], each: &mut dyn FnMut(usize)) -> Result<(), ::kiln::Error> {{
 {steps}
         }}
     }}

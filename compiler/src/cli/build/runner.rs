@@ -2,11 +2,12 @@
 //!
 //! In: the task file's path as the only argument, one task a line with fields separated by tabs:
 //! `run MODULE INPUTS OUTPUTS` runs once, `bench MODULE INPUTS ITERATIONS` runs again and again, `steps MODULE INPUTS
-//! ITERATIONS` times each step. An input file holds a count, the lengths, then each input's bytes on a 64-byte boundary;
+//! ITERATIONS` times each step. An input file holds a count, for each input its length, rank and extents, then each input's bytes on a 64-byte boundary;
 //! an output file a count, then for each output its type, rank, extents, length and bytes; all numbers are u64 LE.
 //! Out: lines on stdout, `begin I` and then `ok I …` or `err I MESSAGE` for each task.
 
 use kiln::PortInfo;
+use kiln::rt::RawInput;
 use kiln::kernels::AlignedBytes;
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,8 +15,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) trait Loaded {
     fn outputs(&self) -> &'static [PortInfo];
-    fn run(&mut self, inputs: &[&[u8]], each: &mut dyn FnMut(&[u8], &[usize])) -> Result<(), kiln::Error>;
-    fn run_steps(&mut self, inputs: &[&[u8]], each: &mut dyn FnMut(usize)) -> Result<(), kiln::Error>;
+    fn run(&mut self, inputs: &[RawInput<'_>], each: &mut dyn FnMut(&[u8], &[usize])) -> Result<(), kiln::Error>;
+    fn run_steps(&mut self, inputs: &[RawInput<'_>], each: &mut dyn FnMut(usize)) -> Result<(), kiln::Error>;
 }
 
 pub(crate) type Load = fn() -> Result<Box<dyn Loaded>, kiln::Error>;
@@ -62,7 +63,7 @@ fn task(modules: &[Load], line: &str, loaded: &mut Option<(usize, Box<dyn Loaded
     }
     let Some((_, model)) = loaded else { return Err("no model".into()) };
     let inputs = Inputs::read(inputs).map_err(|e| format!("cannot read {inputs}: {e}"))?;
-    let inputs = inputs.slices();
+    let inputs = inputs.raw();
     match what {
         "run" => run(model.as_mut(), &inputs, last),
         "bench" => bench(model.as_mut(), &inputs, number(last)?),
@@ -73,7 +74,8 @@ fn task(modules: &[Load], line: &str, loaded: &mut Option<(usize, Box<dyn Loaded
 
 struct Inputs {
     bytes: AlignedBytes,
-    ranges: Vec<(usize, usize)>,
+    /// For each input its place, length and extents.
+    each: Vec<(usize, usize, Vec<usize>)>,
 }
 
 impl Inputs {
@@ -83,30 +85,36 @@ impl Inputs {
         let len = usize::try_from(file.metadata()?.len()).map_err(|_| bad())?;
         let mut bytes = AlignedBytes::zeroed(len).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
         file.read_exact(bytes.as_mut_slice())?;
-        let word = |i: usize| -> Option<usize> {
-            let word = bytes.as_slice().get(i * 8..i * 8 + 8)?;
-            usize::try_from(u64::from_le_bytes(word.try_into().ok()?)).ok()
-        };
-        let n = word(0).ok_or_else(bad)?;
-        let mut at = (8 + 8 * n).next_multiple_of(64);
-        let mut ranges = Vec::new();
-        for i in 0..n {
-            let len = word(1 + i).ok_or_else(bad)?;
-            if bytes.as_slice().get(at..at + len).is_none() {
-                return Err(bad());
-            }
-            ranges.push((at, len));
-            at = (at + len).next_multiple_of(64);
+        let mut words = bytes.as_slice().chunks_exact(8).map(|word| {
+            let word: [u8; 8] = word.try_into().unwrap_or_default();
+            usize::try_from(u64::from_le_bytes(word)).unwrap_or(usize::MAX)
+        });
+        let mut n_words = 1;
+        let mut each = Vec::new();
+        for _ in 0..words.next().ok_or_else(bad)? {
+            let (len, rank) = (words.next().ok_or_else(bad)?, words.next().ok_or_else(bad)?);
+            let dims: Vec<usize> = words.by_ref().take(rank).collect();
+            n_words += 2 + dims.len();
+            each.push((0, len, dims));
         }
-        Ok(Self { bytes, ranges })
+        let mut at = 8 * n_words;
+        for (start, len, _) in &mut each {
+            *start = at.next_multiple_of(64);
+            at = start.checked_add(*len).ok_or_else(bad)?;
+        }
+        if at > bytes.as_slice().len() {
+            return Err(bad());
+        }
+        Ok(Self { bytes, each })
     }
 
-    fn slices(&self) -> Vec<&[u8]> {
-        self.ranges.iter().map(|&(at, len)| &self.bytes.as_slice()[at..at + len]).collect()
+    fn raw(&self) -> Vec<RawInput<'_>> {
+        let all = self.bytes.as_slice();
+        self.each.iter().map(|(at, len, shape)| RawInput { bytes: &all[*at..at + len], shape }).collect()
     }
 }
 
-fn run(model: &mut dyn Loaded, inputs: &[&[u8]], path: &str) -> Result<String, String> {
+fn run(model: &mut dyn Loaded, inputs: &[RawInput<'_>], path: &str) -> Result<String, String> {
     let mut out = Vec::new();
     let mut word = |out: &mut Vec<u8>, n: usize| out.extend_from_slice(&(n as u64).to_le_bytes());
     let infos = model.outputs();
@@ -130,7 +138,7 @@ fn run(model: &mut dyn Loaded, inputs: &[&[u8]], path: &str) -> Result<String, S
 }
 
 /// Runs until times have settled: a tenth of the runs and at least half a second, but at most 20 seconds.
-fn warm_up(model: &mut dyn Loaded, inputs: &[&[u8]], iterations: usize) -> Result<(), String> {
+fn warm_up(model: &mut dyn Loaded, inputs: &[RawInput<'_>], iterations: usize) -> Result<(), String> {
     let start = Instant::now();
     let mut n = 0;
     loop {
@@ -144,7 +152,7 @@ fn warm_up(model: &mut dyn Loaded, inputs: &[&[u8]], iterations: usize) -> Resul
 }
 
 /// `ok I MIN MEDIAN P90 RSS_BYTES`.
-fn bench(model: &mut dyn Loaded, inputs: &[&[u8]], iterations: usize) -> Result<String, String> {
+fn bench(model: &mut dyn Loaded, inputs: &[RawInput<'_>], iterations: usize) -> Result<String, String> {
     warm_up(model, inputs, iterations)?;
     let mut times = Vec::with_capacity(iterations.max(1));
     for _ in 0..iterations.max(1) {
@@ -161,7 +169,7 @@ fn bench(model: &mut dyn Loaded, inputs: &[&[u8]], iterations: usize) -> Result<
 }
 
 /// `ok I NS …`: the median time of each step.
-fn steps(model: &mut dyn Loaded, inputs: &[&[u8]], iterations: usize) -> Result<String, String> {
+fn steps(model: &mut dyn Loaded, inputs: &[RawInput<'_>], iterations: usize) -> Result<String, String> {
     warm_up(model, inputs, iterations)?;
     let mut times: Vec<Vec<u64>> = Vec::new();
     for _ in 0..iterations.max(1) {

@@ -41,3 +41,15 @@ fn check_ints<I: Copy + Into<i64>>(_: Isa, d: &CheckInts, x: &[I]) -> Result<(),
     };
     if x.iter().zip(d.planned.iter().zip(&d.other)).all(agree) { Ok(()) } else { Err(Fault::ShapeMismatch) }
 }
+kernel! {
+    /// Checks that `x` holds exactly the bytes of `want`.
+    pub struct CheckEqual {
+        operands { read x: B, read want: B }
+    }
+    entries { check_equal_u8 { B = u8 } }
+    body = check_equal;
+}
+
+fn check_equal(_: Isa, _: &CheckEqual, x: &[u8], want: &[u8]) -> Result<(), Fault> {
+    if x == want { Ok(()) } else { Err(Fault::ShapeMismatch) }
+}

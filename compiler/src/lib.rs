@@ -14,6 +14,7 @@ pub mod cli;
 mod config;
 pub mod cut;
 pub mod emit;
+pub mod ep;
 pub mod error;
 pub mod exec;
 pub mod facts;

@@ -139,6 +139,22 @@ fn drop_dead_steps(out: &mut Lowered) {
     out.steps.retain(|_| live.next().unwrap_or(true));
 }
 
+/// One node's calls alone: every operand that is not constant gets a buffer of its own.
+pub fn isolated(graph: &Graph, node_idx: usize) -> Result<Lowered, CompileError> {
+    let mut out = Lowered { places: vec![None; graph.values.len()], ..Lowered::default() };
+    let node = &graph.nodes[node_idx];
+    for &v in node.inputs.iter().flatten() {
+        if graph.constant(v).is_none() && out.places[v.0 as usize].is_none() {
+            let name = graph.value(v).name.clone();
+            let bytes = value_bytes(NodeView { graph, node }, v)?;
+            let buffer = out.add_buffer(Buffer { name, bytes, kind: BufferKind::Activation });
+            out.places[v.0 as usize] = Some(Place { buffer, off: 0 });
+        }
+    }
+    lower_node(graph, node_idx, &mut out, 1)?;
+    Ok(out)
+}
+
 pub(crate) fn lower_node(
     graph: &Graph,
     node_idx: usize,

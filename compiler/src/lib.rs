@@ -2,7 +2,7 @@
 //!
 //! The way the data goes, each stage a function from plain data to plain data:
 //! ONNX bytes → decoded model ([`onnx`]) → typed graph ([`import`], [`ir`]) → types, folding, fusions ([`passes`], with the
-//! operators' rules in [`ops`]) → kernel calls over buffers ([`lower`]) → offsets ([`memory`]) → [`program`] → proof
+//! operators' rules in [`ops`]) → kernel calls over buffers ([`lower`]) → [`streams`] → offsets ([`memory`]) → [`program`] → proof
 //! ([`verify`]) → Rust and weights ([`emit`]).
 #![forbid(unsafe_code)]
 
@@ -28,6 +28,7 @@ pub mod passes;
 pub mod plan;
 pub mod program;
 mod prune;
+pub mod streams;
 pub mod verify;
 
 pub use config::{Config, DimRange};
@@ -136,10 +137,11 @@ pub fn compile(decoded: &Decoded, options: &Options) -> Result<Program, CompileE
 /// From the typed graph to the verified program.
 pub fn compile_graph(graph: &Graph, decoded: &Decoded, options: &Options) -> Result<Program, CompileErrors> {
     let lowered = lower::lower(graph, options.streams)?;
+    let (lowered, schedule) = streams::plan(graph, lowered, options.streams)?;
     let expected = verify::expectation(&lowered);
-    let arena = memory::plan(&lowered)?;
+    let arena = memory::plan_on_streams(&lowered, &schedule)?;
     let meta = Meta { name: options.name.clone(), sha256: sha256(&decoded.source), options: options.text() };
-    let program = program::assemble(graph, lowered, arena, meta)?;
+    let program = program::assemble(graph, lowered, schedule, arena, meta)?;
     verify::verify(&program, &expected)?;
     Ok(program)
 }

@@ -7,6 +7,7 @@ use crate::error::{CompileError, CompileErrors, Stage};
 use crate::ir::{Dim, Graph, Symbol, SymbolSource, TensorType};
 use crate::lower::{BufferKind, Call, Lowered};
 use crate::memory::ArenaPlan;
+use crate::streams::Schedule;
 use bytes::Bytes;
 use kiln_kernels::ALIGN;
 use std::sync::Arc;
@@ -77,8 +78,10 @@ pub struct Program {
     pub extents: Vec<Extent>,
     /// Number of slots.
     pub n_slots: usize,
-    /// Steps in order.
+    /// Steps in one order that fits the schedule.
     pub steps: Vec<PlannedStep>,
+    /// Which stream runs which step, and where streams wait for each other.
+    pub schedule: Schedule,
     /// Constants.
     pub weights: Vec<Weight>,
     /// Size of the weights region.
@@ -126,7 +129,13 @@ pub struct Meta {
 }
 
 /// Bakes the plan into the calls.
-pub fn assemble(graph: &Graph, lowered: Lowered, arena: ArenaPlan, meta: Meta) -> Result<Program, CompileErrors> {
+pub fn assemble(
+    graph: &Graph,
+    lowered: Lowered,
+    schedule: Schedule,
+    arena: ArenaPlan,
+    meta: Meta,
+) -> Result<Program, CompileErrors> {
     let (weight_offsets, weights, weight_bytes) = place_weights(&lowered);
     let mut inputs = Vec::new();
     for &v in &graph.inputs {
@@ -182,7 +191,21 @@ pub fn assemble(graph: &Graph, lowered: Lowered, arena: ArenaPlan, meta: Meta) -
     }
     let Meta { name, sha256, options } = meta;
     let (extents, n_slots) = place_extents(&inputs, &outputs, &steps);
-    Ok(Program { extents, n_slots, name, sha256, options, inputs, outputs, steps, weights, weight_bytes, arena, flops })
+    Ok(Program {
+        extents,
+        n_slots,
+        name,
+        sha256,
+        options,
+        inputs,
+        outputs,
+        steps,
+        schedule,
+        weights,
+        weight_bytes,
+        arena,
+        flops,
+    })
 }
 
 /// Slots for every symbol in use.

@@ -4,7 +4,10 @@
 //! which (step, operand) wrote it last. What a step should read it learns from the lowered calls, whose operands still
 //! name buffers. It also checks bounds and alignment, that nothing writes to weights or inputs, and that outputs hold
 //! their producer's bytes at the end.
+//! On several streams it then proves that no order the schedule allows does anything else ([`streams`]).
 //! A failure is a compiler bug and stops the compile.
+
+mod streams;
 
 use crate::error::{CompileError, Stage};
 use crate::lower::{BufferKind, Call, FieldText, Lowered};
@@ -94,7 +97,7 @@ impl Contents {
     }
 }
 
-/// Checks a one-stream program against what its calls were meant to touch.
+/// Checks a program against what its calls were meant to touch.
 pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileError> {
     let fail = |step: usize, what: String| {
         let node = program.steps.get(step).map_or("outputs", |s| s.node.as_str());
@@ -191,5 +194,5 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             return fail(program.steps.len(), format!("output \"{}\" does not hold its value at the end", port.name));
         }
     }
-    Ok(())
+    streams::check(program, expected).or_else(|(step, what)| fail(step, what))
 }

@@ -7,7 +7,7 @@ use kiln_compiler::onnx::Decoded;
 use kiln_compiler::onnx::proto::TensorProto;
 use kiln_compiler::program::{self, Meta, Program};
 use kiln_compiler::verify::{self, Expectation};
-use kiln_compiler::{Options, exec, graph, memory};
+use kiln_compiler::{Options, exec, graph, memory, streams};
 use kiln_fixtures::array::Array;
 use kiln_kernels::Dtype;
 use kiln_kernels::isa::Isa;
@@ -28,13 +28,14 @@ pub struct Stages {
 pub fn stages(decoded: &Decoded, options: &Options) -> Result<Stages, CompileErrors> {
     let graph = graph(decoded, options)?;
     let lowered = lower::lower(&graph, options.streams)?;
+    let (lowered, schedule) = streams::plan(&graph, lowered, options.streams)?;
     let expectation = verify::expectation(&lowered);
-    let arena = memory::plan(&lowered)?;
+    let arena = memory::plan_on_streams(&lowered, &schedule)?;
     let meta = Meta { name: options.name.clone(), sha256: String::new(), options: options.text() };
-    let program = program::assemble(&graph, lowered, arena, meta)?;
+    let program = program::assemble(&graph, lowered, schedule, arena, meta)?;
     verify::verify(&program, &expectation)?;
     // Assembling takes the calls: lower once more to keep them.
-    let lowered = lower::lower(&graph, options.streams)?;
+    let lowered = streams::plan(&graph, lower::lower(&graph, options.streams)?, options.streams)?.0;
     Ok(Stages { graph, lowered, expectation, program })
 }
 

@@ -9,6 +9,7 @@ mod model;
 mod names;
 mod ports;
 mod steps;
+mod streams;
 mod text;
 
 pub use names::{module_name, unique_idents};
@@ -49,7 +50,8 @@ pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Res
     let items = model::items(program, &extents, &weights, weights_from)?;
     let steps = steps::items(program, &extents)?;
     let each = if per_step { model::step_items(program, &extents)? } else { TokenStream::new() };
-    let tokens = quote! { #items #each #steps };
+    let streams = streams::items(program, &extents)?;
+    let tokens = quote! { #items #each #streams #steps };
     let file: syn::File = syn::parse2(tokens).map_err(|e| broken(&e.to_string()))?;
     let body = steps::comments(&prettyplease::unparse(&file));
     Ok(Emitted { source: format!("{head}\n{body}"), weights })

@@ -34,17 +34,25 @@ fn model_docs(program: &Program) -> String {
     let a = &program.arena;
     let _ = writeln!(
         d,
-        "\n Arena: {} bytes (lower bound {}, without reuse {}). Weights: {} bytes. Steps: {}, one stream.",
+        "\n Arena: {} bytes (lower bound {}, without reuse {}). Weights: {} bytes. Steps: {}, {}.",
         a.bytes,
         a.lower_bound_bytes,
         a.naive_bytes,
         program.weight_bytes,
-        program.steps.len()
+        program.steps.len(),
+        streams_text(program)
     );
     let _ = writeln!(d, " Placement: every node on `cpu`. Floating-point operations: {}.", program.flops);
     let _ = writeln!(d, " Options: {}.", doc_code(&program.options));
     let _ = writeln!(d, " SHA-256 of the model: `{}`.", program.sha256);
     d
+}
+
+fn streams_text(program: &Program) -> String {
+    match program.schedule.streams.len() {
+        0 | 1 => "one stream".into(),
+        n => format!("{n} streams with {} waits", program.schedule.n_waits()),
+    }
 }
 
 /// Constants, `Model`, `Inputs`, `Outputs`.
@@ -87,6 +95,16 @@ pub(super) fn items(
         WeightsFrom::File => (
             quote! { fn weights_path() -> &'static str { __kiln_weights!() } },
             quote! { rt::Weights::from_file(weights_path(), Model::WEIGHT_BYTES)? },
+        ),
+    };
+    let (new_docs, new_instance) = match program.schedule.streams.len() {
+        0 | 1 => (
+            " Takes the arena from the heap and chooses the instruction set: the only allocation there is.",
+            quote! { rt::Instance::on_heap(Self::ARENA_BYTES, #weights_value)? },
+        ),
+        _ => (
+            " Takes the arena from the heap, chooses the instruction set and starts a thread for each stream but the first.",
+            quote! { rt::Instance::on_streams(Self::ARENA_BYTES, #weights_value, STREAMS)? },
         ),
     };
     let inputs_life = if program.inputs.is_empty() { quote!() } else { quote!(<'a>) };
@@ -135,9 +153,9 @@ pub(super) fn items(
         }
 
         impl Model<'static> {
-            /// Takes the arena from the heap and chooses the instruction set: the only allocation there is.
+            #[doc = #new_docs]
             pub fn new() -> Result<Self, rt::Error> {
-                Ok(Self { rt: rt::Instance::on_heap(Self::ARENA_BYTES, #weights_value)? })
+                Ok(Self { rt: #new_instance })
             }
         }
 

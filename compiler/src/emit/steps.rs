@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 /// Calls per function: keeps each function small enough that rustc stays linear.
-const CHUNK: usize = 64;
+pub(super) const CHUNK: usize = 64;
 /// Marks a line that becomes a comment.
 const MARK: &str = "__note!";
 

@@ -18,6 +18,13 @@ pub struct CallOperand {
     pub operand: Operand<Dim>,
 }
 
+impl CallOperand {
+    /// Whether the kernel writes it.
+    pub fn writes(&self) -> bool {
+        matches!(self.role, Role::Write | Role::Update)
+    }
+}
+
 /// A field of a descriptor, printed.
 pub enum FieldText<'a> {
     /// An operand.

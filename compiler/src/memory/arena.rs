@@ -1,9 +1,12 @@
-//! The arena of one memory on one stream: lifetimes from the order of steps, offsets from the solver.
+//! The arena of one memory: lifetimes from the order of steps, on several streams conflicts from their partial order;
+//! offsets from the solver.
 
-use super::alias::groups;
-use super::solve::{self, Options, Problem};
+use super::alias::{groups, groups_on_streams};
+use super::solve::{self, Options, Problem, Solution};
 use crate::error::{CompileError, Stage};
-use crate::lower::{BufferKind, Lowered};
+use crate::lower::{Buffer, BufferKind, Lowered};
+use crate::plan::order::{Accesses, HappensBefore, conflicts, peak};
+use crate::streams::Schedule;
 
 /// Where every buffer lies in the arena, and how good the plan is.
 #[derive(Clone, Debug, Default)]
@@ -45,9 +48,7 @@ pub fn plan(lowered: &Lowered) -> Result<ArenaPlan, CompileError> {
         if !here || !used || groups.of(b as u32) != b as u32 {
             continue;
         }
-        let bytes = buffer.bytes.upper().and_then(|u| u64::try_from(u).ok());
-        let bytes =
-            bytes.ok_or_else(|| error(format!("the size of \"{}\" has no bound: {}", buffer.name, buffer.bytes)))?;
+        let bytes = bound(buffer)?;
         let lower = if groups.first[b] == usize::MAX { 0 } else { groups.first[b] };
         let upper = groups.last[b].min(lowered.steps.len()).saturating_add(1);
         index[b] = buffers.len();
@@ -56,25 +57,72 @@ pub fn plan(lowered: &Lowered) -> Result<ArenaPlan, CompileError> {
     }
     let problem = Problem::from_intervals(&buffers).map_err(|e| error(e.to_string()))?;
     let solution = solve::solve(&problem, &Options::default());
-    let mut offsets = vec![None; n];
-    for (b, offset) in offsets.iter_mut().enumerate() {
-        let at = index[groups.of(b as u32) as usize];
-        if at != usize::MAX {
-            *offset = Some(solution.offsets[at]);
-        }
-    }
-    let mut peak: Vec<PeakTensor> = problem
-        .peak()
-        .iter()
-        .map(|&i| PeakTensor { name: lowered.buffers[members[i]].name.clone(), bytes: buffers[i].size })
-        .collect();
+    let of = |b: u32| index[groups.of(b) as usize];
+    Ok(arena(lowered, &problem, solution, &members, &of))
+}
+
+fn bound(buffer: &Buffer) -> Result<u64, CompileError> {
+    let bytes = buffer.bytes.upper().and_then(|u| u64::try_from(u).ok());
+    let unbounded = || format!("the size of \"{}\" has no bound: {}", buffer.name, buffer.bytes);
+    bytes.ok_or_else(|| CompileError::new(Stage::Plan, unbounded()))
+}
+
+/// The solution as a plan: `members` are the solver's buffers, `of` finds the solver's number of a buffer.
+fn arena(
+    lowered: &Lowered,
+    problem: &Problem,
+    solution: Solution,
+    members: &[usize],
+    of: &dyn Fn(u32) -> usize,
+) -> ArenaPlan {
+    let place = |b: usize| Some(of(b as u32)).filter(|&at| at != usize::MAX).map(|at| solution.offsets[at]);
+    let tensor = |&i: &usize| {
+        let buffer = &lowered.buffers[members[i]];
+        let bytes = buffer.bytes.upper().and_then(|u| u64::try_from(u).ok()).unwrap_or(0);
+        PeakTensor { name: buffer.name.clone(), bytes }
+    };
+    let mut peak: Vec<PeakTensor> = problem.peak().iter().map(tensor).collect();
     peak.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
-    Ok(ArenaPlan {
-        offsets,
+    ArenaPlan {
+        offsets: (0..lowered.buffers.len()).map(place).collect(),
         bytes: solution.height,
         lower_bound_bytes: solution.lower_bound,
         naive_bytes: problem.naive_bytes(),
         proven_optimal: solution.proven_optimal,
         peak,
-    })
+    }
+}
+
+/// Plans the arena for several streams: two buffers may share bytes only if every access to one surely happens before
+/// every access to the other.
+pub fn plan_on_streams(lowered: &Lowered, schedule: &Schedule) -> Result<ArenaPlan, CompileError> {
+    if schedule.streams.len() < 2 {
+        return plan(lowered);
+    }
+    let error = |m: String| CompileError::new(Stage::Plan, m);
+    let (events, at) = schedule.events();
+    let order = HappensBefore::new(&events).ok_or_else(|| error("a schedule that deadlocks".into()))?;
+    let groups = groups_on_streams(lowered, &|a, b| order.before(at[a], at[b]));
+    let (mut members, mut sizes, mut accesses) = (Vec::new(), Vec::new(), Vec::new());
+    let mut index = vec![usize::MAX; lowered.buffers.len()];
+    for (b, buffer) in lowered.buffers.iter().enumerate() {
+        let here = matches!(buffer.kind, BufferKind::Activation | BufferKind::Scratch);
+        let used = !groups.steps[b].is_empty() || groups.output[b];
+        if !here || !used || groups.of(b as u32) != b as u32 {
+            continue;
+        }
+        index[b] = members.len();
+        members.push(b);
+        sizes.push(bound(buffer)?);
+        let steps = groups.steps[b].iter().map(|&s| at[s]).collect();
+        accesses.push(Accesses { steps, from_start: false, to_end: groups.output[b] });
+    }
+    let alignments = vec![solve::DEFAULT_ALIGNMENT; sizes.len()];
+    let aligned: Vec<u64> = sizes.iter().map(|s| s.next_multiple_of(solve::DEFAULT_ALIGNMENT)).collect();
+    let clique = peak(&order, &accesses, &aligned);
+    let problem = Problem::from_conflicts(&sizes, &alignments, &conflicts(&order, &accesses));
+    let problem = problem.and_then(|p| p.with_cliques(&[clique])).map_err(|e| error(e.to_string()))?;
+    let solution = solve::solve(&problem, &Options::default());
+    let of = |b: u32| index[groups.of(b) as usize];
+    Ok(arena(lowered, &problem, solution, &members, &of))
 }

@@ -104,49 +104,86 @@ impl Hub {
 mod loom_tests {
     use super::*;
     use loom::cell::UnsafeCell;
-    use loom::sync::Arc;
+    use loom::sync::{Arc, Condvar, Mutex};
     use loom::thread;
+
+    /// `std::thread::park` and `unpark` by their contract (loom's own wake a thread out of `join` too).
+    struct Token(Mutex<bool>, Condvar);
+
+    impl Token {
+        fn park(&self) {
+            let mut there = self.0.lock().unwrap();
+            while !*there {
+                there = self.1.wait(there).unwrap();
+            }
+            *there = false;
+        }
+
+        fn unpark(&self) {
+            *self.0.lock().unwrap() = true;
+            self.1.notify_one();
+        }
+    }
 
     struct Shared {
         hub: Hub,
         data: [UnsafeCell<u32>; 2],
+        tokens: [Token; 2],
     }
     // SAFETY: the cells are accessed in the order that the events under test enforce; loom checks it.
     unsafe impl Sync for Shared {}
     // SAFETY: as above.
     unsafe impl Send for Shared {}
 
-    fn shared(n: usize) -> Arc<Shared> {
-        Arc::new(Shared { hub: Hub::new(n, 0), data: [UnsafeCell::new(0), UnsafeCell::new(0)] })
+    impl Shared {
+        fn of_two() -> Arc<Self> {
+            let token = || Token(Mutex::new(false), Condvar::new());
+            let data = [UnsafeCell::new(0), UnsafeCell::new(0)];
+            Arc::new(Self { hub: Hub::new(2, 0), data, tokens: [token(), token()] })
+        }
+
+        fn write(&self, i: usize, value: u32) {
+            // SAFETY: loom checks that nobody else has it.
+            self.data[i].with_mut(|p| unsafe { *p = value });
+        }
+
+        fn read(&self, i: usize) -> u32 {
+            // SAFETY: loom checks that nobody writes it.
+            self.data[i].with(|p| unsafe { *p })
+        }
+
+        fn advance(&self, me: usize, value: u64) {
+            self.hub.advance(me, value, |s| self.tokens[s].unpark());
+        }
+
+        fn wait(&self, me: usize, stream: usize, value: u64) {
+            self.hub.wait(me, stream, value, || self.tokens[me].park());
+        }
     }
 
     /// Two runs of: the caller writes, the worker reads and writes, the caller reads; then the worker is told to end.
     #[test]
     fn runs_follow_each_other_without_a_lost_wake_up() {
         loom::model(|| {
-            let s = shared(2);
-            let caller = thread::current();
-            let worker = {
-                let s = s.clone();
-                thread::spawn(move || {
-                    for epoch in 1.. {
-                        s.hub.wait(1, 0, at(epoch, 0), thread::park);
-                        if epoch_of(s.hub.done(0)) == LAST_EPOCH {
-                            return;
-                        }
-                        let x = s.data[0].with(|p| unsafe { *p });
-                        s.data[1].with_mut(|p| unsafe { *p = x + 1 });
-                        s.hub.advance(1, at(epoch, ENDED), |_| caller.unpark());
+            let s = Shared::of_two();
+            let t = s.clone();
+            let worker = thread::spawn(move || {
+                for epoch in 1.. {
+                    t.wait(1, 0, at(epoch, 0));
+                    if epoch_of(t.hub.done(0)) == LAST_EPOCH {
+                        return;
                     }
-                })
-            };
+                    t.write(1, t.read(0) + 1);
+                    t.advance(1, at(epoch, ENDED));
+                }
+            });
             for epoch in 1..=2 {
-                s.data[0].with_mut(|p| unsafe { *p = epoch as u32 });
-                s.hub.advance(0, at(epoch, 0), |_| worker.thread().unpark());
-                s.hub.wait(0, 1, at(epoch, ENDED), thread::park);
-                assert_eq!(s.data[1].with(|p| unsafe { *p }), epoch as u32 + 1);
+                s.write(0, epoch as u32);
+                s.advance(0, at(epoch, 0));
+                s.wait(0, 1, at(epoch, ENDED));
+                assert_eq!(s.read(1), epoch as u32 + 1);
             }
-            s.hub.advance(0, u64::MAX, |_| worker.thread().unpark());
+            s.advance(0, u64::MAX);
             worker.join().unwrap();
         });
     }
@@ -155,21 +192,18 @@ mod loom_tests {
     #[test]
     fn streams_see_what_they_waited_for() {
         loom::model(|| {
-            let s = shared(2);
-            let caller = thread::current();
-            let worker = {
-                let s = s.clone();
-                thread::spawn(move || {
-                    s.data[1].with_mut(|p| unsafe { *p = 5 });
-                    s.hub.advance(1, at(1, 1), |_| caller.unpark());
-                    s.hub.wait(1, 0, at(1, 1), thread::park);
-                    assert_eq!(s.data[0].with(|p| unsafe { *p }), 4);
-                })
-            };
-            s.data[0].with_mut(|p| unsafe { *p = 4 });
-            s.hub.advance(0, at(1, 1), |_| worker.thread().unpark());
-            s.hub.wait(0, 1, at(1, 1), thread::park);
-            assert_eq!(s.data[1].with(|p| unsafe { *p }), 5);
+            let s = Shared::of_two();
+            let t = s.clone();
+            let worker = thread::spawn(move || {
+                t.write(1, 5);
+                t.advance(1, at(1, 1));
+                t.wait(1, 0, at(1, 1));
+                assert_eq!(t.read(0), 4);
+            });
+            s.write(0, 4);
+            s.advance(0, at(1, 1));
+            s.wait(0, 1, at(1, 1));
+            assert_eq!(s.read(1), 5);
             worker.join().unwrap();
         });
     }

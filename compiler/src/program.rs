@@ -1,8 +1,10 @@
 //! The program: everything that was decided, as plain data. Emission reads only this.
 //!
-//! Regions: 0 is the arena, 1 the weights, from 2 on the graph inputs in order.
+//! Regions: 0 is the arena, 1 the weights, from 2 on the graph inputs in order; behind them the memory of a device, if
+//! there is one.
 //! Invariant: operands are baked (region, offset); the plan verifier has accepted it before anything is emitted.
 
+use crate::ep::npu::plan::DevicePlan;
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::ir::{Dim, Graph, Symbol, SymbolSource, TensorType};
 use crate::lower::{BufferKind, Call, Lowered};
@@ -88,6 +90,8 @@ pub struct Program {
     pub weight_bytes: u64,
     /// The arena's plan.
     pub arena: ArenaPlan,
+    /// The device beside the CPU, if any step runs there.
+    pub device: Option<DevicePlan>,
     /// Floating-point operations of one run.
     pub flops: i64,
 }
@@ -113,7 +117,13 @@ impl Program {
         let fixed = |b: u64| Dim::Const(i64::try_from(b).unwrap_or(i64::MAX));
         let mut all = vec![fixed(self.arena.bytes), fixed(self.weight_bytes)];
         all.extend(self.inputs.iter().map(|p| p.ty.bytes()));
+        all.extend(self.device.iter().map(|d| fixed(d.capacity_bytes)));
         all
+    }
+
+    /// The region of the device's memory.
+    pub fn device_region(&self) -> Option<u32> {
+        self.device.as_ref().map(|_| INPUTS + self.inputs.len() as u32)
     }
 }
 
@@ -134,6 +144,7 @@ pub fn assemble(
     lowered: Lowered,
     schedule: Schedule,
     arena: ArenaPlan,
+    device: Option<DevicePlan>,
     meta: Meta,
 ) -> Result<Program, CompileErrors> {
     let (weight_offsets, weights, weight_bytes) = place_weights(&lowered);
@@ -174,6 +185,9 @@ pub fn assemble(
                 BufferKind::Weight(_) => (WEIGHTS, Some(weight_offsets[b])),
                 BufferKind::Input(i) => (INPUTS + *i as u32, Some(0)),
                 BufferKind::Activation | BufferKind::Scratch => (ARENA, arena.offsets[b]),
+                BufferKind::OnDevice => {
+                    (INPUTS + inputs.len() as u32, device.as_ref().and_then(|d| d.sram.offsets[b]))
+                }
             };
             missing |= base.is_none();
             o.mem = mem;
@@ -204,6 +218,7 @@ pub fn assemble(
         weights,
         weight_bytes,
         arena,
+        device,
         flops,
     })
 }

@@ -7,6 +7,7 @@
 //! On several streams it then proves that no order the schedule allows does anything else ([`streams`]).
 //! A failure is a compiler bug and stops the compile.
 
+mod device;
 mod streams;
 
 use crate::error::{CompileError, Stage};
@@ -104,7 +105,10 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
         Err(CompileError::new(Stage::Verify, format!("step {step}: {what} (a bug in the compiler)")).at_node(node, ""))
     };
     let regions = program.region_bytes();
-    let mut contents = Contents::default();
+    // What lies in the arena and, with a device, in its memory.
+    let mut contents = [Contents::default(), Contents::default()];
+    let device = program.device_region();
+    let memory = |mem: u32| if mem == ARENA { Some(0) } else { (Some(mem) == device).then_some(1) };
     let mut written = vec![false; expected.kinds.len()];
     if program.steps.len() != expected.steps.len() {
         return fail(0, "steps were lost".into());
@@ -131,6 +135,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 BufferKind::Weight(_) => o.operand.mem == WEIGHTS,
                 BufferKind::Input(n) => o.operand.mem == INPUTS + *n as u32,
                 BufferKind::Activation | BufferKind::Scratch => o.operand.mem == ARENA,
+                BufferKind::OnDevice => Some(o.operand.mem) == device,
             };
             if !region_fits {
                 return fail(i, format!("operand {} is in the wrong region", o.name));
@@ -141,7 +146,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             if matches!(kind, BufferKind::Input(_)) && start != off {
                 return fail(i, format!("operand {} reads another part of the input", o.name));
             }
-            if writes && o.operand.mem != ARENA {
+            if writes && memory(o.operand.mem).is_none() {
                 return fail(i, format!("operand {} writes outside the arena", o.name));
             }
             // A read, or an update of a buffer that holds something already, must find that buffer's bytes. The first
@@ -153,7 +158,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 if off + bytes > data.len() as u64 || !place {
                     return fail(i, format!("operand {} is not the constant it should be", o.name));
                 }
-            } else if reads && o.operand.mem == ARENA && !contents.holds(start, end, buffer, off) {
+            } else if reads && memory(o.operand.mem).is_some_and(|m| !contents[m].holds(start, end, buffer, off)) {
                 return fail(i, format!("operand {} reads bytes that another buffer has overwritten", o.name));
             }
         }
@@ -176,6 +181,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 }
             }
             let (buffer, off) = expected.steps[i][a];
+            let contents = &mut contents[memory(first.operand.mem).unwrap_or(0)];
             if first.role == Role::Update && !written[buffer as usize] {
                 // Starts the whole buffer: further updates and reads find it even where this call wrote a part.
                 let Some(base) = s.checked_sub(off) else {
@@ -190,9 +196,10 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
     }
     for (port, &(buffer, off)) in program.outputs.iter().zip(&expected.outputs) {
         let bytes = u64::try_from(port.ty.bytes().upper().unwrap_or(0)).unwrap_or(0);
-        if !contents.holds(port.off, port.off + bytes, buffer, off) {
+        if !contents[0].holds(port.off, port.off + bytes, buffer, off) {
             return fail(program.steps.len(), format!("output \"{}\" does not hold its value at the end", port.name));
         }
     }
+    device::check(program).or_else(|(step, what)| fail(step, what))?;
     streams::check(program, expected).or_else(|(step, what)| fail(step, what))
 }

@@ -82,7 +82,7 @@ pub fn tasks(graph: &Graph, target: &Target, providers: &Providers<'_>, pins: &[
 }
 
 /// Every node with its work; the device is still to be filled in.
-fn candidates<'a>(graph: &'a Graph, target: &'a Target) -> Result<Vec<Candidate<'a>>, CompileError> {
+pub(crate) fn candidates<'a>(graph: &'a Graph, target: &'a Target) -> Result<Vec<Candidate<'a>>, CompileError> {
     let candidate = |(node_idx, node)| {
         let view = NodeView { graph, node };
         let named = |e: CompileError| CompileError { stage: Stage::Plan, ..e }.at_node(&node.name, &node.full_op());

@@ -27,6 +27,8 @@ pub enum BufferKind {
     Weight(Bytes),
     /// A graph input, read from the caller's memory.
     Input(usize),
+    /// A part of another buffer, or scratch, in the memory of a device.
+    OnDevice,
 }
 
 /// A piece of memory.
@@ -58,6 +60,13 @@ pub struct Step {
     pub node_idx: usize,
 }
 
+impl Step {
+    /// The same call again.
+    pub fn copy(&self) -> Step {
+        Step { call: self.call.boxed(), node_idx: self.node_idx }
+    }
+}
+
 /// A lowered graph.
 #[derive(Debug, Default)]
 pub struct Lowered {
@@ -73,6 +82,17 @@ pub struct Lowered {
 }
 
 impl Lowered {
+    /// Everything but the steps.
+    pub fn parts(&self) -> Lowered {
+        Lowered {
+            steps: Vec::new(),
+            buffers: self.buffers.clone(),
+            places: self.places.clone(),
+            outputs: self.outputs.clone(),
+            by_content: HashMap::new(),
+        }
+    }
+
     fn add_buffer(&mut self, buffer: Buffer) -> u32 {
         self.buffers.push(buffer);
         u32::try_from(self.buffers.len() - 1).expect("invariant: fewer than 2^32 buffers")

@@ -209,8 +209,16 @@ pub(super) fn check(program: &Program, expected: &Expectation) -> Result<(), Wro
         let (stream, run) = order.at[i];
         let operands = step.call.operands();
         let buffers = expected.steps[i].iter().map(|(buffer, _)| groups[i].map(|g| (g, *buffer)));
+        // The arena's bytes, and behind them the device's.
+        let device = program.device_region();
+        let range = |o: &CallOperand| {
+            let base = if Some(o.operand.mem) == device { DEVICE_BASE } else { 0 };
+            let (start, end) = range(o);
+            (start.saturating_add(base), end.saturating_add(base))
+        };
+        let written_to = |o: &CallOperand| o.operand.mem == ARENA || Some(o.operand.mem) == device;
         let in_arena: Vec<(&CallOperand, Group)> =
-            operands.iter().zip(buffers).filter(|(o, _)| o.operand.mem == ARENA).collect();
+            operands.iter().zip(buffers).filter(|(o, _)| written_to(o)).collect();
         for &(o, group) in in_arena.iter().filter(|(o, _)| o.role != Role::Write) {
             // What a part updates, or reads in place, is only what it writes itself.
             let in_place = in_arena.iter().find(|(w, _)| w.writes() && range(w) == range(o));
@@ -281,6 +289,9 @@ fn found_before(
     });
     if late { Err((i, "an extent may be read before it is found".into())) } else { Ok(()) }
 }
+
+/// Where the device's bytes are counted from: no arena is as large.
+const DEVICE_BASE: u64 = 1 << 62;
 
 fn range(o: &CallOperand) -> (u64, u64) {
     let bytes = o.operand.bytes.upper().and_then(|b| u64::try_from(b).ok()).unwrap_or(0);

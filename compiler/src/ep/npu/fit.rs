@@ -1,4 +1,4 @@
-//! Whether and how a call fits the device's memory: as a whole, or in tiles of rows and blocks, through one to three buffers.
+//! Whether and how a call fits the device's memory: as a whole, or in tiles of rows and blocks, through one or two buffers (a third one changes nothing while times are constant).
 //!
 //! In: a call, what its buffers are, the device's memory and engines. Out: a [`Fit`] with the time that the tiles take by
 //! simulation ([`crate::plan::tiles`]), the shortest of a fixed set of candidates; or what does not fit, in words.
@@ -146,7 +146,7 @@ pub fn fit(call: &dyn Call, buffers: &[Buffer], pad: &Pad, compute_ns: u64) -> R
     let mut least = u64::MAX;
     for blocks in halves(extent.blocks) {
         for rows in halves(extent.rows) {
-            for n_buffers in 1..=3 {
+            for n_buffers in 1..=2 {
                 let fit = Fit { extent, blocks, rows, n_buffers, ns: 0 };
                 let Some((bytes, ns)) = tiled(call, buffers, pad, compute_ns, &fit) else { continue };
                 least = least.min(bytes);

@@ -4,7 +4,10 @@
 //! transfers ([`fit`]); what fits neither way is declined, and the reason says by how much.
 
 pub mod cut;
+pub mod expand;
 pub mod fit;
+pub mod plan;
+pub mod schedule;
 
 use super::{Candidate, Decline, ExecutionProvider, Offer};
 use crate::plan::cost::ns_at;

@@ -118,23 +118,34 @@ impl Schedule {
 /// A schedule must end this many thousandths earlier than one stream, or there is only one.
 const LEAST_GAIN_PERMILLE: u64 = 30;
 
-/// Decides streams: cuts heavy calls into parts, orders all, and says who waits for whom.
+/// Decides streams for the machine the program runs on: see [`plan_for`].
 pub fn plan(graph: &Graph, lowered: Lowered, n_streams: usize) -> Result<(Lowered, Schedule), CompileError> {
+    plan_for(graph, lowered, &host(n_streams)?)
+}
+
+/// The host target with so many streams.
+pub fn host(n_streams: usize) -> Result<Target, CompileError> {
     let error = |m: String| CompileError::new(Stage::Plan, m);
     let target = Target::shipped("host").ok_or_else(|| error("there is no target \"host\"".into()))?;
-    let target = target.map_err(|e| error(e.to_string()))?.with_host_streams(n_streams);
-    let costs = costs(graph, &lowered, &target);
+    Ok(target.map_err(|e| error(e.to_string()))?.with_host_streams(n_streams))
+}
+
+/// Decides streams for a target: cuts heavy calls into parts, orders all, and says who waits for whom.
+pub fn plan_for(graph: &Graph, lowered: Lowered, target: &Target) -> Result<(Lowered, Schedule), CompileError> {
+    let n_streams = target.device(target.host).streams;
+    let costs = costs(graph, &lowered, target);
     let one = Schedule::one(&costs);
     if n_streams < 2 || lowered.steps.is_empty() {
         return Ok((lowered, one));
     }
-    let list = tasks::list(&lowered, &costs, &target, n_streams);
-    let best = planner::best(&list, &target, true);
+    let list = tasks::list(&lowered, &costs, target, n_streams);
+    let best = planner::best(&list, target, true);
     let gain = one.predicted_ns.saturating_sub(best.timeline.end_ns);
     if u128::from(gain) * 1000 < u128::from(one.predicted_ns) * u128::from(LEAST_GAIN_PERMILLE) {
         return Ok((lowered, one));
     }
-    let (lowered, mut schedule) = carry_out(lowered, &best).ok_or_else(|| error("a schedule that deadlocks".into()))?;
+    let deadlock = || CompileError::new(Stage::Plan, "a schedule that deadlocks (a bug in the compiler)");
+    let (lowered, mut schedule) = carry_out(lowered, &best).ok_or_else(deadlock)?;
     schedule.sequential_ns = one.predicted_ns;
     Ok((lowered, schedule))
 }
@@ -207,5 +218,30 @@ fn own_scratch(lowered: &mut Lowered, step: &mut Step, private: &[bool]) {
                 o.mem = new;
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use StreamStep::{Run, Wait};
+
+    #[test]
+    fn one_stream_has_no_waits() {
+        let one = Schedule::one(&[3, 4]);
+        assert_eq!(one.streams, [[Run(0), Run(1)]]);
+        assert_eq!((one.predicted_ns, one.times), (7, vec![(0, 3), (3, 7)]));
+    }
+
+    #[test]
+    fn waits_become_events() {
+        let streams = vec![vec![Run(0), Run(2)], vec![Run(1), Wait { stream: 0, count: 1 }, Run(3)]];
+        let schedule = Schedule { streams, ..Schedule::default() };
+        assert_eq!(schedule.signals(), [BTreeSet::from([1]), BTreeSet::new()]);
+        let (events, at) = schedule.events();
+        let order = crate::plan::order::HappensBefore::new(&events).unwrap();
+        let before = |a: usize, b: usize| order.before(at[a], at[b]);
+        assert!(before(0, 3) && before(0, 2) && before(1, 3));
+        assert!(!before(2, 3) && !before(0, 1) && !before(3, 2));
     }
 }

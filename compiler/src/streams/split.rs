@@ -76,8 +76,8 @@ impl Fields {
 enum Cut {
     /// A range of this many units.
     Units(u64),
-    /// The i-th of n shares.
-    Share,
+    /// The i-th of n shares of so many units.
+    Share(u64),
     /// Rows: the extent, the operands, how many rows, and between how many of them cuts may lie.
     Rows { count: &'static str, operands: &'static [&'static str], rows: u64, grain: u64 },
     /// The outermost axis: which one, its extent, the grain, and how many bytes each operand moves on by an index.
@@ -95,7 +95,7 @@ fn cut(call: &dyn Call) -> Option<Cut> {
         return (begin == 0).then_some(Cut::Units(end));
     }
     if fields.share {
-        return Some(Cut::Share);
+        return Some(Cut::Share(shared_units(&fields)));
     }
     let name = call.descriptor();
     if let Some(&(_, count, operands)) = ROWS.iter().find(|r| r.0 == name) {
@@ -105,6 +105,18 @@ fn cut(call: &dyn Call) -> Option<Cut> {
         return copy(call, &fields);
     }
     AXES.iter().find(|a| a.0 == name).and_then(|&(_, operands)| axis(call, &fields, operands))
+}
+
+/// About how many units a kernel that takes shares has: heads of an attention, panels of 16 columns or rows of a product.
+fn shared_units(fields: &Fields) -> u64 {
+    let product = |names: &[&str]| names.iter().try_fold(1u64, |n, name| n.checked_mul(fields.num(name)?));
+    if let Some(heads) = product(&["batch", "heads"]) {
+        return heads;
+    }
+    let (Some(m), Some(n)) = (fields.num("m"), fields.num("n")) else { return u64::MAX };
+    let panels = n.div_ceil(16);
+    let batch = fields.nums.get("batch").map_or(1, |b| b.iter().fold(1u64, |n, &d| n.saturating_mul(d.max(0) as u64)));
+    (if panels >= 8 || panels >= m { panels } else { m }).saturating_mul(batch)
 }
 
 fn rows(call: &dyn Call, fields: &Fields, count: &'static str, operands: &'static [&'static str]) -> Option<Cut> {
@@ -178,8 +190,7 @@ impl Cut {
     /// Pieces of about equal work that it can be cut into at most.
     fn units(&self) -> u64 {
         match *self {
-            Cut::Units(n) => n,
-            Cut::Share => u64::MAX,
+            Cut::Units(n) | Cut::Share(n) => n,
             Cut::Rows { rows: n, grain, .. }
             | Cut::Axis { extent: n, grain, .. }
             | Cut::Copy { extent: n, grain, .. } => n.div_ceil(grain),
@@ -223,7 +234,7 @@ pub fn part(call: &dyn Call, i: u32, n: u32) -> Option<Box<dyn Call>> {
             set(&mut *part, "part_begin", 0, |_| dim(begin));
             set(&mut *part, "part_end", 0, |_| dim(end));
         }
-        Cut::Share => part.fields_mut(&mut |name, field| {
+        Cut::Share(_) => part.fields_mut(&mut |name, field| {
             if let FieldMut::Param(p) = field
                 && name == "share"
                 && let Some(share) = p.downcast_mut::<[u32; 2]>()
@@ -280,4 +291,72 @@ fn narrow(call: &mut dyn Call, to: &dyn Fn(&'static str, u64) -> Option<(u64, u6
             o.bytes = dim(len);
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lower::call::call;
+    use kiln_kernels::{Binary, BinaryOp, Dtype, Operand, Softmax, Unary, UnaryOp};
+
+    fn at(mem: u32, bytes: i64) -> Operand<Dim> {
+        Operand::at(mem, 0, Dim::Const(bytes))
+    }
+
+    fn binary(dims: [i64; 2], b_strides: [i64; 2], b_bytes: i64) -> Box<dyn Call> {
+        let wide = |ns: [i64; 2]| std::array::from_fn(|i| Dim::Const(*ns.get(i.wrapping_sub(6)).unwrap_or(&0)));
+        let mut all: [Dim; 8] = wide(dims);
+        all[..6].fill(Dim::Const(1));
+        let bytes = dims[0] * dims[1] * 4;
+        let binary = Binary {
+            a: at(0, bytes),
+            b: at(1, b_bytes),
+            y: at(2, bytes),
+            dims: all,
+            a_strides: wide([dims[1], 1]),
+            b_strides: wide(b_strides),
+            op: BinaryOp::Add,
+        };
+        call(&[Dtype::F32], binary).unwrap()
+    }
+
+    /// Offset and length of an operand in every part.
+    fn ranges(call: &dyn Call, name: &str, n: u32) -> Vec<(u64, i64)> {
+        let of = |i| {
+            let part = part(call, i, n).unwrap();
+            let o = part.operands().into_iter().find(|o| o.name == name).unwrap().operand;
+            (o.off, o.bytes.as_const().unwrap())
+        };
+        (0..n).map(of).collect()
+    }
+
+    #[test]
+    fn elements_are_cut_at_cache_lines() {
+        let unary = Unary { x: at(0, 1000), y: at(1, 1000), n: Dim::Const(250), op: UnaryOp::Relu, a: 0.0, b: 0.0 };
+        let unary = call(&[Dtype::F32], unary).unwrap();
+        assert_eq!(n_parts(&*unary, 8), 4);
+        assert_eq!(ranges(&*unary, "y", 3), [(0, 256), (256, 256), (512, 488)]);
+        assert_eq!(ranges(&*unary, "x", 2), [(0, 512), (512, 488)]);
+    }
+
+    #[test]
+    fn rows_stay_whole() {
+        let x = || at(0, 3 * 40);
+        let softmax =
+            Softmax { x: x(), y: x(), outer: Dim::Const(3), n: Dim::Const(10), inner: Dim::Const(1), log: false };
+        let softmax = call(&[Dtype::F32], softmax).unwrap();
+        // Two parts would be of one row and of two.
+        assert_eq!((n_parts(&*softmax, 2), n_parts(&*softmax, 3)), (2, 3));
+        assert_eq!(ranges(&*softmax, "y", 3), [(0, 40), (40, 40), (80, 40)]);
+    }
+
+    #[test]
+    fn a_broadcast_operand_stays_whole() {
+        let b = binary([6, 100], [0, 1], 400);
+        assert_eq!(ranges(&*b, "y", 2), [(0, 1200), (1200, 1200)]);
+        assert_eq!(ranges(&*b, "a", 2), ranges(&*b, "y", 2));
+        assert_eq!(ranges(&*b, "b", 2), [(0, 400), (0, 400)]);
+        // One that is neither repeated nor as long as its strides say is not cut.
+        assert_eq!(n_parts(&*binary([6, 100], [100, 1], 4000), 2), 1);
+    }
 }

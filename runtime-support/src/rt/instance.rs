@@ -104,7 +104,7 @@ pub struct Instance<'a> {
     isa: Isa,
     state: RunState,
     #[cfg(feature = "std")]
-    workers: Option<Workers>,
+    pub(super) workers: Option<Workers>,
 }
 
 impl Instance<'static> {

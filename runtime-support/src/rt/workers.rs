@@ -134,7 +134,12 @@ impl Workers {
     /// Starts the threads; `None` where one stream after the other is as good: one stream, one core, no threads here.
     pub(super) fn start(streams: &'static [Stream]) -> Option<Self> {
         let cores = thread::available_parallelism().map_or(1, core::num::NonZero::get);
-        if !(2..=MAX_STREAMS).contains(&streams.len()) || cores < 2 {
+        if cores < 2 { None } else { Self::threads(streams, cores) }
+    }
+
+    /// The same for a number of cores.
+    fn threads(streams: &'static [Stream], cores: usize) -> Option<Self> {
+        if !(2..=MAX_STREAMS).contains(&streams.len()) {
             return None;
         }
         let spins = if streams.len() <= cores { SPINS } else { SPINS_CROWDED };
@@ -182,6 +187,175 @@ impl Drop for Workers {
         }
         for t in self.threads.drain(..) {
             let _ = t.join();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::{Error, Instance, Region, Weights, bytes_of};
+    use super::*;
+    use core::sync::atomic::{AtomicU32, Ordering};
+    use kiln_kernels::{Binary, BinaryOp, Operand, binary_i32};
+
+    /// Steps of each stream.
+    const STEPS: usize = 40;
+    const LANES: usize = 16;
+    const BYTES: usize = LANES * 4;
+
+    /// What stream 1 does in its step 5.
+    static MISHAP: AtomicU32 = AtomicU32::new(0);
+    /// The tests share `MISHAP`: one at a time.
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+    /// Stream `s` of `n`: each step adds what this stream and the next one made in the step before.
+    fn step(cx: &Cx<'_>, n: usize, s: usize, row: usize) {
+        let place = |row: usize, s: usize| match row {
+            0 => Operand::at(2, (s * BYTES) as u64, BYTES),
+            _ => Operand::at(0, (((row - 1) * n + s) * BYTES) as u64, BYTES),
+        };
+        let (mut dims, mut strides) = ([1; 8], [0; 8]);
+        (dims[7], strides[7]) = (LANES, 1);
+        let (a, b, y) = (place(row, s), place(row, (s + 1) % n), place(row + 1, s));
+        binary_i32(
+            cx.at((row * n + s) as u32),
+            &Binary { a, b, y, dims, a_strides: strides, b_strides: strides, op: BinaryOp::Add },
+        );
+        if (s, row) == (1, 5) {
+            match MISHAP.load(Ordering::Relaxed) {
+                1 => cx.fail(Fault::IndexOutOfRange),
+                2 => panic!("a kernel that panics"),
+                _ => {}
+            }
+        }
+    }
+
+    fn stream<const N: usize, const S: usize>(cx: &Cx<'_>) -> Option<()> {
+        for row in 0..STEPS {
+            if row > 0 {
+                cx.wait(((S + 1) % N) as u32, row as u32)?;
+            }
+            step(cx, N, S, row);
+            cx.signal(row as u32 + 1);
+        }
+        Some(())
+    }
+
+    fn merged<const N: usize>(cx: &Cx<'_>) {
+        (0..STEPS).for_each(|row| (0..N).for_each(|s| step(cx, N, s, row)));
+    }
+
+    static TWO: &[Stream] = &[stream::<2, 0>, stream::<2, 1>];
+    static FOUR: &[Stream] = &[stream::<4, 0>, stream::<4, 1>, stream::<4, 2>, stream::<4, 3>];
+    static EIGHT: &[Stream] = &[
+        stream::<8, 0>,
+        stream::<8, 1>,
+        stream::<8, 2>,
+        stream::<8, 3>,
+        stream::<8, 4>,
+        stream::<8, 5>,
+        stream::<8, 6>,
+        stream::<8, 7>,
+    ];
+    static NODES: &[(u32, &str)] = &[(0, "first"), (11, "eleventh"), (12, "others")];
+
+    fn instance(streams: &'static [Stream]) -> Instance<'static> {
+        let bytes = streams.len() * STEPS * BYTES;
+        let mut instance = Instance::on_heap(bytes, Weights::Embedded(&[])).unwrap();
+        // Threads also where the machine has one core only.
+        instance.workers = Workers::threads(streams, 2);
+        instance
+    }
+
+    fn run(model: &mut Instance<'_>, n: usize, input: &[i32], steps: fn(&Cx<'_>)) -> Result<std::vec::Vec<i32>, Error> {
+        let mut regions = [Region::read(&[]), Region::read(&[]), Region::read(bytes_of(input))];
+        model.run(&mut regions, &[], NODES, steps)?;
+        let last = model.raw_output(((STEPS - 1) * n * BYTES) as u64, n * BYTES)?;
+        Ok(last.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    }
+
+    fn expected(n: usize, input: &[i32]) -> std::vec::Vec<i32> {
+        let mut now = input.to_vec();
+        for _ in 0..STEPS {
+            let next = |i: usize| now[i].wrapping_add(now[(i + LANES) % (n * LANES)]);
+            now = (0..n * LANES).map(next).collect();
+        }
+        now
+    }
+
+    fn many_runs(n_runs: i32) {
+        let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+        MISHAP.store(0, Ordering::Relaxed);
+        for (streams, merged) in [(TWO, merged::<2> as fn(&Cx<'_>)), (FOUR, merged::<4>), (EIGHT, merged::<8>)] {
+            let n = streams.len();
+            let mut model = instance(streams);
+            for i in 0..n_runs {
+                let input: std::vec::Vec<i32> = (0..(n * LANES) as i32).map(|x| x * 7 + i).collect();
+                assert_eq!(run(&mut model, n, &input, merged).unwrap(), expected(n, &input), "run {i} on {n} streams");
+            }
+        }
+    }
+
+    #[test]
+    fn streams_do_what_one_thread_does() {
+        many_runs(200);
+    }
+
+    #[test]
+    #[ignore = "takes minutes on a busy machine"]
+    fn ten_thousand_runs() {
+        many_runs(10_000);
+    }
+
+    #[test]
+    fn a_run_that_fails_or_panics_is_an_error_and_the_next_one_is_right() {
+        let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+        let input = [3; 4 * LANES];
+        let mut model = instance(FOUR);
+        for i in 0..60 {
+            MISHAP.store(i % 3, Ordering::Relaxed);
+            let got = run(&mut model, 4, &input, merged::<4>);
+            let fault = [None, Some(Fault::IndexOutOfRange), Some(Fault::Panicked)][i as usize % 3];
+            match fault {
+                None => assert_eq!(got.unwrap(), expected(4, &input)),
+                // Step 21 is stream 1's step 5.
+                Some(fault) => assert_eq!(got.unwrap_err(), Error::Node { node: "others", fault }),
+            }
+        }
+        MISHAP.store(2, Ordering::Relaxed);
+        let mut merged_only = Instance::on_heap(4 * STEPS * BYTES, Weights::Embedded(&[])).unwrap();
+        let fault = Fault::Panicked;
+        let got = run(&mut merged_only, 4, &input, merged::<4>);
+        assert_eq!(got.unwrap_err(), Error::Node { node: "others", fault });
+        MISHAP.store(0, Ordering::Relaxed);
+        assert_eq!(run(&mut merged_only, 4, &input, merged::<4>).unwrap(), expected(4, &input));
+    }
+
+    #[test]
+    fn dropping_the_model_ends_its_threads() {
+        for _ in 0..20 {
+            let workers = Workers::threads(EIGHT, 2).unwrap();
+            let shared = Arc::downgrade(&workers.shared);
+            drop(workers);
+            assert!(shared.upgrade().is_none(), "a thread is left");
+        }
+    }
+
+    #[test]
+    fn a_model_may_move_to_another_thread_between_runs() {
+        let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+        MISHAP.store(0, Ordering::Relaxed);
+        let input = [5; 2 * LANES];
+        let mut model = instance(TWO);
+        for _ in 0..10 {
+            let (moved, got) = thread::spawn(move || {
+                let got = run(&mut model, 2, &input, merged::<2>);
+                (model, got)
+            })
+            .join()
+            .unwrap();
+            model = moved;
+            assert_eq!(got.unwrap(), expected(2, &input));
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Runs test cases inside the compiler, without building their modules: quick feedback while writing operators.
 //!
-//! `insuite [-v] [-s STREAMS] FOLDER [PATTERN…]`: cases below FOLDER whose name contains one of the patterns. A case that needs the
+//! `insuite [-v] [-s STREAMS] [-t TARGET] FOLDER [PATTERN…]`: cases below FOLDER whose name contains one of the patterns. A case that needs the
 //! values of integer inputs at compile time is tried again with those baked in (counted and marked apart).
 
+use kiln_compiler::ep::npu::expand::Lane;
 use kiln_compiler::ir::Tensor;
+use kiln_compiler::machine::Machine;
 use kiln_compiler::{Options, cases, compile, exec};
 use kiln_kernels::{Dtype, isa::Isa};
 use std::path::Path;
 
-fn run(case: &cases::Case, bake_ints: bool, streams: usize) -> Result<(), String> {
+fn run(case: &cases::Case, bake_ints: bool, streams: usize, machine: &Machine) -> Result<(), String> {
     let decoded = case.decode().map_err(|e| format!("UNSUPPORTED {e}"))?;
     let sets = case.data_sets(&decoded.model).map_err(|e| format!("UNSUPPORTED {e}"))?;
     for (i, set) in sets.iter().enumerate() {
@@ -17,8 +19,20 @@ fn run(case: &cases::Case, bake_ints: bool, streams: usize) -> Result<(), String
             |t: &Tensor| bake_ints && t.dims().len() <= 1 && (t.dtype() == Dtype::I64 || t.dtype() == Dtype::I32);
         let constants = set.inputs.iter().enumerate().filter(|(_, t)| baked(t));
         import.input_constants = constants.map(|(i, t)| (i, t.clone())).collect();
-        let options = Options { import, streams, ..Options::default() };
+        let options = Options { import, streams, machine: machine.clone(), ..Options::default() };
         let program = compile(&decoded, &options).map_err(|e| format!("UNSUPPORTED {e}"))?;
+        if let Some(device) = &program.device {
+            let count = |lane| device.lanes.iter().filter(|l| **l == lane).count();
+            let (kernels, loads, stores) = (count(Lane::Compute), count(Lane::Load), count(Lane::Store));
+            let (ns, bytes) = (program.schedule.predicted_ns, device.sram.bytes);
+            let host = count(Lane::Host);
+            println!(
+                "{}: {host} steps on the CPU; {}: {kernels} kernels, {loads} loads, {stores} stores, {bytes} bytes; {} us",
+                case.name,
+                device.name,
+                ns / 1000
+            );
+        }
         let inputs: Vec<&[u8]> = set.inputs.iter().filter(|t| !baked(t)).map(|t| &t.data()[..]).collect();
         let got = exec::run_program(&program, &inputs, Isa::detect()).map_err(|e| format!("FAIL {e}"))?;
         let tolerance = case.tolerance.unwrap_or_default();
@@ -38,11 +52,19 @@ fn main() {
         streams = args[1].parse().unwrap_or(1);
         args.drain(..2);
     }
+    let mut machine = Machine::default();
+    if args.first().is_some_and(|a| a == "-t") && args.len() > 1 {
+        match Machine::named(&args[1]) {
+            Ok(named) => machine = named,
+            Err(e) => return eprintln!("{e}"),
+        }
+        args.drain(..2);
+    }
     let folder = args.first().map_or(".", String::as_str);
     let all = cases::find(Path::new(folder)).unwrap_or_default();
     let (mut passed, mut failed, mut unsupported, mut baked) = (0, 0, 0, 0);
     let attempt = |case: &cases::Case, bake: bool| {
-        std::panic::catch_unwind(|| run(case, bake, streams)).unwrap_or_else(|_| Err("FAIL panicked".into()))
+        std::panic::catch_unwind(|| run(case, bake, streams, &machine)).unwrap_or_else(|_| Err("FAIL panicked".into()))
     };
     for case in all.iter().filter(|c| args.len() < 2 || args[1..].iter().any(|p| c.name.contains(p.as_str()))) {
         let mut result = attempt(case, false);

@@ -185,9 +185,7 @@ pub fn assemble(
                 BufferKind::Weight(_) => (WEIGHTS, Some(weight_offsets[b])),
                 BufferKind::Input(i) => (INPUTS + *i as u32, Some(0)),
                 BufferKind::Activation | BufferKind::Scratch => (ARENA, arena.offsets[b]),
-                BufferKind::OnDevice => {
-                    (INPUTS + inputs.len() as u32, device.as_ref().and_then(|d| d.sram.offsets[b]))
-                }
+                BufferKind::OnDevice => (INPUTS + inputs.len() as u32, device.as_ref().and_then(|d| d.sram.offsets[b])),
             };
             missing |= base.is_none();
             o.mem = mem;

@@ -9,6 +9,7 @@ mod build;
 mod check;
 mod compile;
 mod data;
+mod measure;
 mod model;
 mod npy;
 mod pack;

@@ -4,6 +4,7 @@
 //! weights' bytes. The module calls `kiln`'s kernels with baked descriptors and contains no `unsafe` of its own.
 //! Invariant: names from the model appear only in comments, docs and string literals, escaped.
 
+mod device;
 mod dims;
 mod model;
 mod names;
@@ -51,7 +52,8 @@ pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Res
     let steps = steps::items(program, &extents)?;
     let each = if per_step { model::step_items(program, &extents)? } else { TokenStream::new() };
     let streams = streams::items(program, &extents)?;
-    let tokens = quote! { #items #each #streams #steps };
+    let device = device::items(program, &extents)?;
+    let tokens = quote! { #items #each #streams #device #steps };
     let file: syn::File = syn::parse2(tokens).map_err(|e| broken(&e.to_string()))?;
     let body = steps::comments(&prettyplease::unparse(&file));
     Ok(Emitted { source: format!("{head}\n{body}"), weights })

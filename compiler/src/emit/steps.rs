@@ -3,6 +3,7 @@
 use super::broken;
 use super::dims::Extents;
 use super::names::printable;
+use crate::ep::npu::expand::Lane;
 use crate::error::CompileError;
 use crate::ir::Dim;
 use crate::lower::{Call, FieldText};
@@ -20,7 +21,8 @@ const MARK: &str = "__note!";
 
 /// Number of step functions.
 pub(super) fn n_chunks(program: &Program) -> usize {
-    program.steps.len().div_ceil(CHUNK)
+    // With a device there is no thread that could run everything: stream 0 is the CPU's part.
+    if program.device.is_some() { 0 } else { program.steps.len().div_ceil(CHUNK) }
 }
 
 /// All statics and step functions.
@@ -35,6 +37,9 @@ pub(super) fn items(program: &Program, extents: &Extents) -> Result<TokenStream,
         calls.extend(extents.lets(&first, &read));
         for (i, step) in steps.iter().enumerate() {
             let idx = chunk * CHUNK + i;
+            if program.device.as_ref().is_some_and(|d| d.lanes[idx] != Lane::Host) {
+                continue;
+            }
             let value = descriptor(step.call.as_ref(), extents).map_err(|e| e.at_node(&step.node, ""))?;
             if !is_dynamic(step.call.as_ref()) {
                 let (name, ty) = (static_name(step, idx), format_ident!("{}", step.call.descriptor()));
@@ -50,7 +55,10 @@ pub(super) fn items(program: &Program, extents: &Extents) -> Result<TokenStream,
             calls.extend(extents.lets(&after[i], &read));
         }
         let function = format_ident!("steps_{chunk}");
-        out.extend(quote! { fn #function(cx: &k::Cx<'_>) { #calls } #statics });
+        if n_chunks(program) > 0 {
+            out.extend(quote! { fn #function(cx: &k::Cx<'_>) { #calls } });
+        }
+        out.extend(statics);
     }
     Ok(out)
 }
@@ -87,7 +95,7 @@ fn extent_reads(steps: &[PlannedStep], extents: &Extents) -> (BTreeSet<usize>, V
     (first, after)
 }
 
-fn static_name(step: &PlannedStep, idx: usize) -> Ident {
+pub(super) fn static_name(step: &PlannedStep, idx: usize) -> Ident {
     format_ident!("{}_{idx}", shouting(step.call.descriptor()))
 }
 
@@ -124,7 +132,7 @@ fn shouting(name: &str) -> String {
     out
 }
 
-fn descriptor(call: &dyn Call, extents: &Extents) -> Result<TokenStream, CompileError> {
+pub(super) fn descriptor(call: &dyn Call, extents: &Extents) -> Result<TokenStream, CompileError> {
     let ty = format_ident!("{}", call.descriptor());
     let mut fields = TokenStream::new();
     let mut error = None;

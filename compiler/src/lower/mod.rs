@@ -60,13 +60,6 @@ pub struct Step {
     pub node_idx: usize,
 }
 
-impl Step {
-    /// The same call again.
-    pub fn copy(&self) -> Step {
-        Step { call: self.call.boxed(), node_idx: self.node_idx }
-    }
-}
-
 /// A lowered graph.
 #[derive(Debug, Default)]
 pub struct Lowered {
@@ -82,14 +75,14 @@ pub struct Lowered {
 }
 
 impl Lowered {
-    /// Everything but the steps.
-    pub fn parts(&self) -> Lowered {
+    /// The same calls over the same buffers again.
+    pub fn copy(&self) -> Lowered {
         Lowered {
-            steps: Vec::new(),
+            steps: self.steps.iter().map(|s| Step { call: s.call.boxed(), node_idx: s.node_idx }).collect(),
             buffers: self.buffers.clone(),
             places: self.places.clone(),
             outputs: self.outputs.clone(),
-            by_content: HashMap::new(),
+            by_content: self.by_content.clone(),
         }
     }
 

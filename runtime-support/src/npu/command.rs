@@ -79,6 +79,7 @@ pub enum Command<'p> {
 pub struct Program<'p> {
     n_events: u32,
     queues: [&'p [Command<'p>]; 3],
+    bases: [u32; 4],
 }
 
 impl<'p> Program<'p> {
@@ -89,7 +90,20 @@ impl<'p> Program<'p> {
     /// concurrent with another access to it. This is what Kiln's plan verifier proves.
     #[doc(hidden)]
     pub const unsafe fn new(n_events: u32, queues: [&'p [Command<'p>]; 3]) -> Self {
-        Self { n_events, queues }
+        Self { n_events, queues, bases: [0; 4] }
+    }
+
+    /// With the event that says "stream `s` has done its first `n` steps" numbered `bases[s] + n`: how the host's kernels
+    /// name events ([`Cx::wait`], [`Cx::signal`]). Stream 0 is the host, the engines follow.
+    #[must_use]
+    pub const fn with_bases(mut self, bases: [u32; 4]) -> Self {
+        self.bases = bases;
+        self
+    }
+
+    /// The event of a stream's first `count` steps; one that is not there for a stream that is not.
+    pub(super) fn event_of(&self, stream: u32, count: u32) -> u32 {
+        self.bases.get(stream as usize).map_or(u32::MAX, |base| base.saturating_add(count))
     }
 
     /// Number of events.

@@ -8,9 +8,9 @@ use super::engine::Engine;
 use super::event::Events;
 use crate::Error;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 use kiln_kernels::isa::Isa;
-use kiln_kernels::{AlignedBytes, Cx, Fault, Region, RunState};
+use kiln_kernels::{AlignedBytes, Cx, Events as StreamEvents, Fault, Region, RunState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle, Thread};
@@ -167,6 +167,17 @@ impl Npu {
         regions: &[Region<'_>],
         host: &mut dyn FnMut(&Host<'_>),
     ) -> Result<(), (u32, Fault)> {
+        self.run_with(program, regions, &[], host)
+    }
+
+    /// As [`Npu::run`]; `dims` are the slots of extents that the host's kernels find.
+    pub fn run_with(
+        &mut self,
+        program: Program<'_>,
+        regions: &[Region<'_>],
+        dims: &[AtomicI64],
+        host: &mut dyn FnMut(&Host<'_>),
+    ) -> Result<(), (u32, Fault)> {
         let shared = &*self.shared;
         if program.n_events() > shared.config.n_events {
             return Err((0, Fault::Descriptor));
@@ -176,9 +187,9 @@ impl Npu {
         let current = Current { program, regions, host: thread::current() };
         shared.current.store(ptr::from_ref(&current).cast_mut().cast(), Ordering::Release);
         shared.events.signal(START, self.run, shared.clock.now_ns(), &current.host);
-        // SAFETY: the program's promise covers what the host does between its signals and waits.
-        let cx = Cx::new(regions, Isa::detect(), &shared.state, &[]);
-        let seen = Host { shared, cx, run: self.run, thread: &current.host };
+        let link = Link { shared, program, run: self.run, thread: &current.host };
+        // The program's promise covers what the host does between its signals and waits.
+        let seen = Host { link: &link, cx: Cx::new(regions, Isa::detect(), &shared.state, dims).on_stream(&link) };
         if catch_unwind(AssertUnwindSafe(|| host(&seen))).is_err() {
             shared.state.poison(0, Fault::Panicked);
         }
@@ -204,29 +215,55 @@ impl Drop for Npu {
     }
 }
 
-/// A run seen from the host: its kernels' context, and its part in the program's events.
-pub struct Host<'r> {
+/// The host's part in the events of one run.
+struct Link<'r> {
     shared: &'r Shared,
-    cx: Cx<'r>,
+    program: Program<'r>,
     run: u64,
     thread: &'r Thread,
 }
 
+impl Link<'_> {
+    fn signal_event(&self, event: u32) {
+        let (event, now_ns) = (self.shared.event(event), self.shared.clock.now_ns());
+        self.shared.events.signal(event, self.run, now_ns, self.thread);
+    }
+
+    fn wait_event(&self, event: u32) -> bool {
+        let failed = || self.shared.state.fault().is_some();
+        !failed() && self.shared.events.wait(self.shared.event(event), self.run, HOST, failed).is_some()
+    }
+}
+
+impl StreamEvents for Link<'_> {
+    fn signal(&self, count: u32) {
+        self.signal_event(self.program.event_of(0, count));
+    }
+
+    fn wait(&self, stream: u32, count: u32) {
+        self.wait_event(self.program.event_of(stream, count));
+    }
+}
+
+/// A run seen from the host: its kernels' context, and its part in the program's events.
+pub struct Host<'r> {
+    link: &'r Link<'r>,
+    cx: Cx<'r>,
+}
+
 impl<'r> Host<'r> {
-    /// The context of kernels that run on the host.
+    /// The context of kernels that run on the host, as stream 0.
     pub fn cx(&self) -> &Cx<'r> {
         &self.cx
     }
 
     /// Everything that the host did before is done.
     pub fn signal(&self, event: u32) {
-        let (event, now_ns) = (self.shared.event(event), self.shared.clock.now_ns());
-        self.shared.events.signal(event, self.run, now_ns, self.thread);
+        self.link.signal_event(event);
     }
 
     /// Waits for an event. `false` when the run has failed: then the host should return.
     pub fn wait(&self, event: u32) -> bool {
-        let failed = || self.shared.state.fault().is_some();
-        !failed() && self.shared.events.wait(self.shared.event(event), self.run, HOST, failed).is_some()
+        self.link.wait_event(event)
     }
 }

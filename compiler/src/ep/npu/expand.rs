@@ -78,7 +78,6 @@ enum Item {
 }
 
 struct Expansion<'a> {
-    on: &'a [Option<OnDevice>],
     pad: &'a Pad,
     buffers: Vec<Buffer>,
     /// Values that stay in the device's memory: after which step nobody needs them.
@@ -115,7 +114,6 @@ pub fn expand(
     let fresh = lowered.buffers.iter().map(|b| matches!(b.kind, BufferKind::Input(_))).collect();
     let mut lowered = lowered;
     let mut it = Expansion {
-        on,
         pad,
         buffers: std::mem::take(&mut lowered.buffers),
         resident,
@@ -151,9 +149,8 @@ fn residents(lowered: &Lowered, on: &[Option<OnDevice>], pad: &Pad, room: u64) -
     let mut writers: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     let mut life: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
     let mut elsewhere: BTreeSet<u32> = lowered.outputs.iter().map(|p| p.buffer).collect();
-    let whole_buffer = |o: &lower::CallOperand| {
-        o.operand.off == 0 && o.operand.bytes == lowered.buffers[o.operand.mem as usize].bytes
-    };
+    let whole_buffer =
+        |o: &lower::CallOperand| o.operand.off == 0 && o.operand.bytes == lowered.buffers[o.operand.mem as usize].bytes;
     for (i, step) in lowered.steps.iter().enumerate() {
         let here = on[i].is_some_and(|d| d.fit.is_whole());
         for o in step.call.operands() {
@@ -278,7 +275,8 @@ impl Expansion<'_> {
         let mut call = piece.call;
         let mut at = places.into_iter();
         call.relocate(&mut |o| (o.mem, o.off) = (at.next().unwrap_or(u32::MAX), 0));
-        let ns = self.pad.launch_ns + (u128::from(device.compute_ns) * u128::from(piece.permille)).div_ceil(1000) as u64;
+        let ns =
+            self.pad.launch_ns + (u128::from(device.compute_ns) * u128::from(piece.permille)).div_ceil(1000) as u64;
         let step = Step { call, node_idx: step.node_idx };
         let compute = NewStep { step, lane: Lane::Compute, ns, handshake: false };
         Ok(Job { loads, compute, stores, early, reads, writes: written })
@@ -333,7 +331,8 @@ fn ordered(lowered: Lowered, items: Vec<Item>) -> Expanded {
         };
         if !std::mem::take(&mut loaded) {
             // The memory is this piece's: all that the one before had is over.
-            let needs: Vec<usize> = before.last().map(|(c, s)| s.iter().copied().chain([*c]).collect()).unwrap_or_default();
+            let needs: Vec<usize> =
+                before.last().map(|(c, s)| s.iter().copied().chain([*c]).collect()).unwrap_or_default();
             job.loads.into_iter().for_each(|l| _ = out.push(l, needs.clone()));
         }
         if let Some(Item::Piece(next)) = items.peek_mut()

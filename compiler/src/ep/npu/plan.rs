@@ -78,8 +78,7 @@ pub fn plan(
     let (load, store) = (engine(target.host, device)?, engine(device, target.host)?);
     let mut last = error("no plan of the device's memory".into());
     for fill in FILLS {
-        let copy = Lowered { steps: lowered.steps.iter().map(crate::lower::Step::copy).collect(), ..lowered.parts() };
-        let expanded = expand(copy, &on, &pad, fill)?;
+        let expanded = expand(lowered.copy(), &on, &pad, fill)?;
         let costs = streams::costs(graph, &expanded.lowered, target);
         let schedule = schedule(&expanded, &|i| costs[i], load.handshake_ns);
         match memory::plan_device(&expanded.lowered, &schedule, pad.capacity_bytes, pad.alignment_bytes) {
@@ -108,7 +107,11 @@ fn calls_on_device(
 ) -> Result<Vec<Option<OnDevice>>, CompileError> {
     let candidates = candidates(graph, target)?;
     let mut n_calls = vec![0u64; graph.nodes.len()];
-    lowered.steps.iter().filter(|s| s.node_idx < n_calls.len()).for_each(|s| n_calls[s.node_idx] += 1);
+    for step in &lowered.steps {
+        if let Some(n) = n_calls.get_mut(step.node_idx) {
+            *n += 1;
+        }
+    }
     let on = |step: &crate::lower::Step| {
         if !nodes.get(step.node_idx).copied().unwrap_or(false) {
             return Ok(None);

@@ -4,8 +4,8 @@
 //! and whoever read what it overwrites, by buffer, and for the steps its memory depends on; a wait that an earlier one
 //! implies is left out (vector clocks).
 
-use super::expand::{Expanded, Lane};
 use super::cut::writes;
+use super::expand::{Expanded, Lane};
 use crate::lower::BufferKind;
 use crate::streams::{Schedule, StreamStep};
 

@@ -158,12 +158,17 @@ pub fn compile(decoded: &Decoded, options: &Options) -> Result<Program, CompileE
 
 /// From the typed graph to the verified program.
 pub fn compile_graph(graph: &Graph, decoded: &Decoded, options: &Options) -> Result<Program, CompileErrors> {
+    let sha256 = sha256(&decoded.source);
+    program_of(graph, options, Meta { name: options.name.clone(), sha256, options: options.text() })
+}
+
+/// The same for a graph that need not come from a file.
+pub fn program_of(graph: &Graph, options: &Options, meta: Meta) -> Result<Program, CompileErrors> {
     let lowered = lower::lower(graph, options.streams)?;
     let (lowered, schedule, device) = distribute(graph, lowered, options)?;
     let expected = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule)?;
-    let meta = Meta { name: options.name.clone(), sha256: sha256(&decoded.source), options: options.text() };
-    let program = program::assemble(graph, lowered, schedule, arena, device, meta)?;
+    let program = program::assemble_on(graph, lowered, schedule, arena, device, meta)?;
     verify::verify(&program, &expected)?;
     Ok(program)
 }

@@ -144,6 +144,17 @@ pub fn assemble(
     lowered: Lowered,
     schedule: Schedule,
     arena: ArenaPlan,
+    meta: Meta,
+) -> Result<Program, CompileErrors> {
+    assemble_on(graph, lowered, schedule, arena, None, meta)
+}
+
+/// As [`assemble`], with a device beside the CPU.
+pub fn assemble_on(
+    graph: &Graph,
+    lowered: Lowered,
+    schedule: Schedule,
+    arena: ArenaPlan,
     device: Option<DevicePlan>,
     meta: Meta,
 ) -> Result<Program, CompileErrors> {

@@ -36,7 +36,7 @@ fn run(case: &cases::Case, bake_ints: bool, streams: usize, machine: &Machine) -
         let inputs: Vec<&[u8]> = set.inputs.iter().filter(|t| !baked(t)).map(|t| &t.data()[..]).collect();
         let got = exec::run_program(&program, &inputs, Isa::detect()).map_err(|e| format!("FAIL {e}"))?;
         let tolerance = case.tolerance.unwrap_or_default();
-        cases::compare(&got, &set.outputs, tolerance).map_err(|e| format!("FAIL data set {i}: {e}"))?;
+        set.compare(&got, tolerance).map_err(|e| format!("FAIL data set {i}: {e}"))?;
     }
     Ok(())
 }
@@ -73,7 +73,8 @@ fn main() {
                 Ok(()) => {
                     baked += 1;
                     if verbose {
-                        println!("BAKED {}", case.name);
+                        let why = result.err().unwrap_or_default();
+                        println!("BAKED {} {}", case.name, why.lines().next().unwrap_or(""));
                     }
                     continue;
                 }

@@ -120,6 +120,7 @@ pub fn run_unplanned(
                 AlignedBytes::copy_of(data.ok_or_else(|| fail(format!("input {} has the wrong size", buffer.name)))?)
             }
             BufferKind::Activation | BufferKind::Scratch | BufferKind::OnDevice => AlignedBytes::zeroed(bytes),
+            BufferKind::Outer(_) => return Err(fail("a body runs only inside its node")),
         };
         memory.push(block.ok_or_else(|| fail("out of memory"))?);
     }

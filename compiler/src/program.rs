@@ -187,24 +187,9 @@ pub fn assemble_on(
         }
     }
     let mut steps = Vec::with_capacity(lowered.steps.len());
-    for step in lowered.steps {
-        let mut call = step.call;
-        let mut missing = false;
-        call.relocate(&mut |o| {
-            let b = o.mem as usize;
-            let (mem, base) = match &lowered.buffers[b].kind {
-                BufferKind::Weight(_) => (WEIGHTS, Some(weight_offsets[b])),
-                BufferKind::Input(i) => (INPUTS + *i as u32, Some(0)),
-                BufferKind::Activation | BufferKind::Scratch => (ARENA, arena.offsets[b]),
-                BufferKind::OnDevice => (INPUTS + inputs.len() as u32, device.as_ref().and_then(|d| d.sram.offsets[b])),
-            };
-            missing |= base.is_none();
-            o.mem = mem;
-            o.off += base.unwrap_or(0);
-        });
-        if missing {
-            return Err(CompileError::new(Stage::Plan, "a buffer in use has no place").into());
-        }
+    let sram = device.as_ref().map(|d| d.sram.offsets.as_slice());
+    for step in &lowered.steps {
+        let call = baked(step.call.clone(), &lowered, &arena, &weight_offsets, (inputs.len(), sram))?;
         let i = step.node_idx;
         let (node, note, flops) = match graph.nodes.get(i) {
             Some(n) => (n.name.clone(), notes[i].clone(), node_flops[i] / n_calls[i].max(1)),
@@ -232,6 +217,67 @@ pub fn assemble_on(
     })
 }
 
+/// A body of a control-flow node as a program of its own, for its proof: the buffers around it are its inputs.
+pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, CompileErrors> {
+    let (weight_offsets, weights, weight_bytes) = place_weights(lowered);
+    let mut inputs = Vec::new();
+    for buffer in &lowered.buffers {
+        let BufferKind::Outer(i) = buffer.kind else { continue };
+        let ty = TensorType::new(kiln_kernels::Dtype::U8, vec![buffer.bytes.clone()]);
+        inputs.push((i, Port { name: buffer.name.clone(), ty, off: 0 }));
+    }
+    inputs.sort_by_key(|(i, _)| *i);
+    let mut steps = Vec::with_capacity(lowered.steps.len());
+    for step in &lowered.steps {
+        let call = baked(step.call.clone(), lowered, &arena, &weight_offsets, (0, None))?;
+        steps.push(PlannedStep { call, node: String::new(), note: String::new(), flops: 0 });
+    }
+    Ok(Program {
+        name: String::new(),
+        sha256: String::new(),
+        options: String::new(),
+        inputs: inputs.into_iter().map(|(_, p)| p).collect(),
+        outputs: Vec::new(),
+        extents: Vec::new(),
+        n_slots: 0,
+        schedule: Schedule::one(&vec![0; steps.len()]),
+        steps,
+        weights,
+        weight_bytes,
+        arena,
+        device: None,
+        flops: 0,
+    })
+}
+
+/// The call with its operands' regions and offsets. The memory of a device is the region behind the inputs; `device` are the
+/// number of those and the offsets in it.
+fn baked(
+    mut call: Box<dyn Call>,
+    lowered: &Lowered,
+    arena: &ArenaPlan,
+    weight_offsets: &[u64],
+    (n_inputs, device): (usize, Option<&[Option<u64>]>),
+) -> Result<Box<dyn Call>, CompileError> {
+    let mut missing = false;
+    call.relocate(&mut |o| {
+        let b = o.mem as usize;
+        let (mem, base) = match &lowered.buffers[b].kind {
+            BufferKind::Weight(_) => (WEIGHTS, Some(weight_offsets[b])),
+            BufferKind::Input(i) | BufferKind::Outer(i) => (INPUTS + *i as u32, Some(0)),
+            BufferKind::Activation | BufferKind::Scratch => (ARENA, arena.offsets[b]),
+            BufferKind::OnDevice => (INPUTS + n_inputs as u32, device.and_then(|offsets| offsets[b])),
+        };
+        missing |= base.is_none();
+        o.mem = mem;
+        o.off += base.unwrap_or(0);
+    });
+    if missing {
+        return Err(CompileError::new(Stage::Plan, "a buffer in use has no place"));
+    }
+    Ok(call)
+}
+
 /// Slots for every symbol in use.
 fn place_extents(inputs: &[Port], outputs: &[Port], steps: &[PlannedStep]) -> (Vec<Extent>, usize) {
     let mut symbols = std::collections::BTreeSet::new();
@@ -255,7 +301,8 @@ fn place_extents(inputs: &[Port], outputs: &[Port], steps: &[PlannedStep]) -> (V
     (extents, n_slots)
 }
 
-fn note(graph: &Graph, node: &crate::ir::Node) -> String {
+/// Operator and types of a node, for the comment beside its calls.
+pub(crate) fn note(graph: &Graph, node: &crate::ir::Node) -> String {
     let ty = |v: &Option<crate::ir::ValueId>| match v {
         Some(v) => graph.value(*v).ty.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string),
         None => "_".to_owned(),
@@ -270,7 +317,8 @@ fn place_weights(lowered: &Lowered) -> (Vec<u64>, Vec<Weight>, u64) {
     let mut weights = Vec::new();
     let mut end = 0u64;
     for step in &lowered.steps {
-        for o in step.call.operands() {
+        let inner = step.call.control().map(|c| c.inner_operands()).unwrap_or_default();
+        for o in step.call.operands().into_iter().chain(inner) {
             let b = o.operand.mem as usize;
             if let BufferKind::Weight(data) = &lowered.buffers[b].kind
                 && offsets[b] == u64::MAX

@@ -11,6 +11,7 @@ mod device;
 mod streams;
 
 use crate::error::{CompileError, Stage};
+use crate::lower::control::covers;
 use crate::lower::{BufferKind, Call, FieldText, Lowered};
 use crate::program::{ARENA, INPUTS, Program, WEIGHTS};
 use kiln_kernels::Role;
@@ -133,7 +134,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             let kind = &expected.kinds[buffer as usize];
             let region_fits = match kind {
                 BufferKind::Weight(_) => o.operand.mem == WEIGHTS,
-                BufferKind::Input(n) => o.operand.mem == INPUTS + *n as u32,
+                BufferKind::Input(n) | BufferKind::Outer(n) => o.operand.mem == INPUTS + *n as u32,
                 BufferKind::Activation | BufferKind::Scratch => o.operand.mem == ARENA,
                 BufferKind::OnDevice => Some(o.operand.mem) == device,
             };
@@ -143,10 +144,11 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             if off.saturating_add(bytes) > expected.bytes[buffer as usize] {
                 return fail(i, format!("operand {} is longer than its buffer", o.name));
             }
-            if matches!(kind, BufferKind::Input(_)) && start != off {
+            if matches!(kind, BufferKind::Input(_) | BufferKind::Outer(_)) && start != off {
                 return fail(i, format!("operand {} reads another part of the input", o.name));
             }
-            if writes && memory(o.operand.mem).is_none() {
+            // A body writes the memory around it where its node says so; that is checked there.
+            if writes && memory(o.operand.mem).is_none() && !matches!(kind, BufferKind::Outer(_)) {
                 return fail(i, format!("operand {} writes outside the arena", o.name));
             }
             // A read, or an update of a buffer that holds something already, must find that buffer's bytes. The first
@@ -161,6 +163,16 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             } else if reads && memory(o.operand.mem).is_some_and(|m| !contents[m].holds(start, end, buffer, off)) {
                 return fail(i, format!("operand {} reads bytes that another buffer has overwritten", o.name));
             }
+        }
+        if let Some(control) = step.call.control()
+            && let Some(o) = control.inner_operands().iter().find(|o| {
+                let writes = matches!(o.role, Role::Write | Role::Update);
+                let may = |d: &crate::lower::CallOperand| !writes || matches!(d.role, Role::Write | Role::Update);
+                let weight = o.operand.mem == WEIGHTS && !writes;
+                !weight && !operands.iter().any(|d| may(d) && covers(&d.operand, &o.operand))
+            })
+        {
+            return fail(i, format!("operand {} of a body lies outside the step's", o.name));
         }
         // Writes come after all reads of the step; overlapping writes in one step are refused.
         for (a, first) in operands.iter().enumerate() {
@@ -181,7 +193,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 }
             }
             let (buffer, off) = expected.steps[i][a];
-            let contents = &mut contents[memory(first.operand.mem).unwrap_or(0)];
+            let Some(contents) = memory(first.operand.mem).map(|m| &mut contents[m]) else { continue };
             if first.role == Role::Update && !written[buffer as usize] {
                 // Starts the whole buffer: further updates and reads find it even where this call wrote a part.
                 let Some(base) = s.checked_sub(off) else {

@@ -6,7 +6,7 @@
 
 use super::broken;
 use super::names::printable;
-use super::steps::{descriptor, static_name};
+use super::steps::{descriptor, numbers};
 use crate::emit::dims::Extents;
 use crate::ep::npu::expand::Lane;
 use crate::ep::npu::plan::{DevicePlan, Engine};
@@ -21,7 +21,7 @@ use quote::{format_ident, quote};
 /// The items; nothing for a program without a device.
 pub(super) fn items(program: &Program, extents: &Extents) -> Result<TokenStream, CompileError> {
     let Some(device) = &program.device else { return Ok(TokenStream::new()) };
-    let bases = bases(program);
+    let (bases, numbers) = (bases(program), numbers(program));
     let signals = program.schedule.signals();
     let mut queues: Vec<Vec<TokenStream>> = vec![Vec::new(); 3];
     let mut launches = TokenStream::new();
@@ -35,9 +35,9 @@ pub(super) fn items(program: &Program, extents: &Extents) -> Result<TokenStream,
                 }
                 StreamStep::Run(i) => {
                     let queue = &mut queues[stream_queue(device.lanes[i])];
-                    let at = Literal::usize_unsuffixed(i);
+                    let at = Literal::usize_unsuffixed(numbers[i]);
                     if device.lanes[i] == Lane::Compute {
-                        let (launch, function) = launch(program, device, i, extents)?;
+                        let (launch, function) = launch(program, device, i, &at, extents)?;
                         launches.extend(function);
                         queue.push(launch);
                     } else {
@@ -121,6 +121,7 @@ fn launch(
     program: &Program,
     device: &DevicePlan,
     i: usize,
+    at: &Literal,
     extents: &Extents,
 ) -> Result<(TokenStream, TokenStream), CompileError> {
     let step = &program.steps[i];
@@ -128,8 +129,8 @@ fn launch(
     call.relocate(&mut |o| o.mem = 0);
     let value = descriptor(&*call, extents).map_err(|e| e.at_node(&step.node, ""))?;
     let (ty, entry) = (format_ident!("{}", call.descriptor()), format_ident!("{}", call.entry()));
-    let (name, function) = (static_name(step, i), format_ident!("npu_launch_{i}"));
-    let (at, ns) = (Literal::usize_unsuffixed(i), Literal::u64_unsuffixed(device.ns[i]));
+    let (name, function) = (format_ident!("NPU_CALL_{i}"), format_ident!("npu_call_{i}"));
+    let ns = Literal::u64_unsuffixed(device.ns[i]);
     let note = printable(&format!("{}: {}", step.node, step.note));
     let function_item = quote! {
         static #name: k::#ty = #value.checked(&DEVICE_BYTES);

@@ -79,6 +79,12 @@ pub(super) fn items(
     let weight_bytes = Literal::usize_unsuffixed(weights.len());
     let mut regions = vec![quote!(Model::ARENA_BYTES), quote!(Model::WEIGHT_BYTES)];
     regions.extend(region_bytes);
+    let decodes_images = program.steps.iter().any(|s| s.call.descriptor() == "ImageDecode");
+    let image = if decodes_images {
+        quote! { const _: () = rt::require_image(); }
+    } else {
+        quote!()
+    };
     let n_regions = Literal::usize_unsuffixed(regions.len());
     let chunks: Vec<_> = (0..n_chunks(program)).map(|i| format_ident!("steps_{i}")).collect();
     let nodes = node_table(program);
@@ -129,6 +135,7 @@ pub(super) fn items(
         use ::kiln::rt;
 
         const _: () = rt::require_abi(#abi);
+        #image
         const ARENA: u32 = 0;
         const WEIGHTS: u32 = 1;
         static REGION_BYTES: [usize; #n_regions] = [#(#regions),*];
@@ -237,11 +244,11 @@ pub(super) fn step_items(program: &Program, extents: &Extents) -> Result<TokenSt
 fn node_table(program: &Program) -> TokenStream {
     let mut rows = TokenStream::new();
     let mut last: Option<&str> = None;
-    for (i, step) in program.steps.iter().enumerate() {
-        if last != Some(step.node.as_str()) {
-            let (i, name) = (Literal::u32_unsuffixed(i as u32), &step.node);
-            rows.extend(quote! { (#i, #name), });
-            last = Some(&step.node);
+    for (number, name) in super::steps::nodes(program) {
+        if last != Some(name) {
+            let number = Literal::usize_unsuffixed(number);
+            rows.extend(quote! { (#number, #name), });
+            last = Some(name);
         }
     }
     quote! { static NODES: &[(u32, &str)] = &[#rows]; }

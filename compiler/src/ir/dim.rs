@@ -186,8 +186,9 @@ impl Dim {
     pub fn max(&self, o: &Self) -> Self {
         match (self, o) {
             (Self::Const(a), Self::Const(b)) => Self::Const(*a.max(b)),
-            _ if self == o || self.lower() >= o.upper().unwrap_or(i64::MAX) => self.clone(),
-            _ if o.lower() >= self.upper().unwrap_or(i64::MAX) => o.clone(),
+            _ if self == o => self.clone(),
+            _ if self.is_at_least(o) => self.clone(),
+            _ if o.is_at_least(self) => o.clone(),
             _ => Self::atom(Atom::Max(Box::new(self.clone()), Box::new(o.clone()))),
         }
     }
@@ -196,10 +197,16 @@ impl Dim {
     pub fn min(&self, o: &Self) -> Self {
         match (self, o) {
             (Self::Const(a), Self::Const(b)) => Self::Const(*a.min(b)),
-            _ if self == o || self.upper().is_some_and(|u| u <= o.lower()) => self.clone(),
-            _ if o.upper().is_some_and(|u| u <= self.lower()) => o.clone(),
+            _ if self == o => self.clone(),
+            _ if o.is_at_least(self) => self.clone(),
+            _ if self.is_at_least(o) => o.clone(),
             _ => Self::atom(Atom::Min(Box::new(self.clone()), Box::new(o.clone()))),
         }
+    }
+
+    /// Whether it is at least `o` for every value of the symbols, as far as bounds tell.
+    fn is_at_least(&self, o: &Self) -> bool {
+        o.upper().is_some_and(|u| self.lower() >= u) || (self.clone() - o.clone()).lower() >= 0
     }
 
     /// [`Dim::max`] for a receiver by value, where the method of that name is `Ord`'s, which compares texts, not values.
@@ -451,6 +458,8 @@ mod tests {
         assert_eq!((half.lower(), half.upper()), (1, Some(64)));
         assert_eq!(half.eval(&|_| 7), 4);
         assert_eq!((half * d(3) - d(2)).to_string(), "3*floor(seq + 1 / 2) - 2");
+        assert_eq!((s.clone() - d(1)).at_most(&s), s.clone() - d(1));
+        assert_eq!((s.clone() - d(1)).at_least(&s), s);
         assert_eq!(Dim::Const(-7).floor_div(&d(2)), d(-4));
         assert_eq!(Dim::Const(7).floor_div(&d(-2)), d(-4));
     }

@@ -14,8 +14,8 @@ use std::ops::Deref;
 /// A node during lowering.
 pub struct LowerCx<'a> {
     view: NodeView<'a>,
-    node_idx: usize,
-    out: &'a mut Lowered,
+    pub(super) node_idx: usize,
+    pub(super) out: &'a mut Lowered,
     /// Streams that heavy operators may be split over.
     pub n_streams: usize,
 }
@@ -48,7 +48,7 @@ impl<'a> LowerCx<'a> {
         if self.view.has(i) { self.x(i).map(Some) } else { Ok(None) }
     }
 
-    fn operand_of(&mut self, id: ValueId) -> Result<Operand<Dim>> {
+    pub(super) fn operand_of(&mut self, id: ValueId) -> Result<Operand<Dim>> {
         let bytes = value_bytes(self.view, id)?;
         if let Some(place) = self.out.places[id.0 as usize] {
             return Ok(Operand::at(place.buffer, place.off, bytes));

@@ -4,6 +4,7 @@
 //! Invariant: an operand's `mem` is a buffer index here; planning turns it into a region and an offset.
 
 pub mod call;
+pub mod control;
 mod cx;
 
 pub use call::{Call, CallOperand, FieldText};
@@ -29,6 +30,8 @@ pub enum BufferKind {
     Input(usize),
     /// A part of another buffer, or scratch, in the memory of a device.
     OnDevice,
+    /// In a body of a control-flow node: memory of the graph around it, by position in the body's list.
+    Outer(usize),
 }
 
 /// A piece of memory.
@@ -71,6 +74,8 @@ pub struct Lowered {
     pub places: Vec<Option<Place>>,
     /// Where each graph output lies.
     pub outputs: Vec<Place>,
+    /// Number of extents that kernels find at run time.
+    pub n_slots: usize,
     by_content: HashMap<Bytes, u32>,
 }
 
@@ -82,16 +87,17 @@ impl Lowered {
             buffers: self.buffers.clone(),
             places: self.places.clone(),
             outputs: self.outputs.clone(),
+            n_slots: self.n_slots,
             by_content: self.by_content.clone(),
         }
     }
 
-    fn add_buffer(&mut self, buffer: Buffer) -> u32 {
+    pub(crate) fn add_buffer(&mut self, buffer: Buffer) -> u32 {
         self.buffers.push(buffer);
         u32::try_from(self.buffers.len() - 1).expect("invariant: fewer than 2^32 buffers")
     }
 
-    fn add_weight(&mut self, data: Bytes, name: &str) -> u32 {
+    pub(crate) fn add_weight(&mut self, data: Bytes, name: &str) -> u32 {
         if let Some(&b) = self.by_content.get(&data) {
             return b;
         }
@@ -104,7 +110,7 @@ impl Lowered {
 
 /// Lowers a whole graph. All nodes' errors are collected.
 pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> {
-    let mut out = Lowered { places: vec![None; graph.values.len()], ..Lowered::default() };
+    let mut out = Lowered { places: vec![None; graph.values.len()], n_slots: graph.n_slots, ..Lowered::default() };
     let mut errors = CompileErrors::default();
     for (i, &v) in graph.inputs.iter().enumerate() {
         let name = graph.value(v).name.clone();
@@ -130,8 +136,8 @@ pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> 
 }
 
 /// Drops calls that write only what nobody reads: arithmetic on shapes, of which the plan holds the results already.
-fn drop_dead_steps(out: &mut Lowered) {
-    let mut read = vec![false; out.buffers.len()];
+pub(crate) fn drop_dead_steps(out: &mut Lowered) {
+    let mut read: Vec<bool> = out.buffers.iter().map(|b| matches!(b.kind, BufferKind::Outer(_))).collect();
     for place in &out.outputs {
         read[place.buffer as usize] = true;
     }
@@ -209,23 +215,25 @@ fn place_outputs(graph: &Graph, out: &mut Lowered) -> Result<(), CompileErrors> 
         }
         let bytes = ty.bytes();
         let buffer = out.add_buffer(Buffer { name: name.clone(), bytes: bytes.clone(), kind: BufferKind::Activation });
-        let one = || Dim::Const(1);
-        let dims = std::array::from_fn(|i| if i == 7 { bytes.clone() } else { one() });
-        let strides: [Dim; 8] = std::array::from_fn(|i| Dim::Const(i64::from(i == 7)));
-        let copy = kiln_kernels::CopyNd {
-            x: kiln_kernels::Operand::at(place.buffer, place.off, bytes.clone()),
-            y: kiln_kernels::Operand::at(buffer, 0, bytes.clone()),
-            x_start: Dim::Const(0),
-            y_start: Dim::Const(0),
-            dims,
-            x_strides: strides.clone(),
-            y_strides: strides,
-        };
-        let call = call::call(&[kiln_kernels::Dtype::U8], copy)?;
+        let from = kiln_kernels::Operand::at(place.buffer, place.off, bytes.clone());
+        let call = copy_bytes(from, kiln_kernels::Operand::at(buffer, 0, bytes))?;
         out.steps.push(Step { call, node_idx: usize::MAX });
         let copy = Place { buffer, off: 0 };
         copies.insert(*v, copy);
         out.outputs.push(copy);
     }
     Ok(())
+}
+
+/// A copy of whole operands of one length.
+pub(crate) fn copy_bytes(
+    x: kiln_kernels::Operand<Dim>,
+    y: kiln_kernels::Operand<Dim>,
+) -> Result<Box<dyn Call>, CompileError> {
+    let bytes = x.bytes.clone();
+    let dims = std::array::from_fn(|i| if i == 7 { bytes.clone() } else { Dim::Const(1) });
+    let strides: [Dim; 8] = std::array::from_fn(|i| Dim::Const(i64::from(i == 7)));
+    let (x_start, y_start) = (Dim::Const(0), Dim::Const(0));
+    let copy = kiln_kernels::CopyNd { x, y, x_start, y_start, dims, x_strides: strides.clone(), y_strides: strides };
+    call::call(&[kiln_kernels::Dtype::U8], copy)
 }

@@ -367,7 +367,7 @@ fn products(
 }
 
 /// Scratch that the kernel needs for this problem, at the extents' upper bounds.
-fn gemm_scratch(cx: &mut LowerCx<'_>, call: &Gemm<Dim>) -> Option<Operand<Dim>> {
+pub(super) fn gemm_scratch(cx: &mut LowerCx<'_>, call: &Gemm<Dim>) -> Option<Operand<Dim>> {
     use kiln_kernels::Descriptor;
     let fixed: Gemm = call.map(&mut |d: &Dim| d.upper().and_then(|u| usize::try_from(u).ok()).unwrap_or(0));
     let elements = fixed.problem().scratch_len();

@@ -8,7 +8,7 @@ use core::cell::Cell;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use crate::Isa;
+use crate::{Isa, Operand};
 
 /// Alignment of every region's start and of every buffer in it, in bytes (one cache line, one AVX-512 register).
 pub const ALIGN: usize = 64;
@@ -76,6 +76,17 @@ pub struct Access {
     pub role: Role,
 }
 
+impl Access {
+    /// An operand's access; an absent one reaches nothing.
+    #[doc(hidden)]
+    pub const fn of(operand: Option<&Operand>, align: usize, role: Role) -> Self {
+        match operand {
+            Some(o) => Self { mem: o.mem, off: o.off, bytes: o.bytes, align, role },
+            None => Self { mem: 0, off: 0, bytes: 0, align: 1, role: Role::Read },
+        }
+    }
+}
+
 /// Why a kernel call could not do its work. The first one of a run is kept and becomes the error of `run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -93,6 +104,8 @@ pub enum Fault {
     Panicked = 5,
     /// Integer division by zero.
     DivisionByZero = 6,
+    /// The kernel needs a feature that this crate was built without.
+    FeatureMissing = 7,
 }
 
 impl Fault {
@@ -105,6 +118,7 @@ impl Fault {
             4 => Self::ShapeMismatch,
             5 => Self::Panicked,
             6 => Self::DivisionByZero,
+            7 => Self::FeatureMissing,
             _ => return None,
         })
     }
@@ -118,6 +132,7 @@ impl Fault {
             Self::ShapeMismatch => "sizes found at run time do not fit together",
             Self::Panicked => "a kernel panicked",
             Self::DivisionByZero => "integer division by zero",
+            Self::FeatureMissing => "a kernel needs a feature that kiln-kernels was built without",
         }
     }
 }

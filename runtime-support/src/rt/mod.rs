@@ -27,6 +27,11 @@ pub const fn require_abi(abi: u32) {
     assert!(abi == ABI, "this module was generated for another version of kiln: compile the model again");
 }
 
+/// Refuses, at compile time, a module that decodes images while the feature `image` is off.
+pub const fn require_image() {
+    assert!(cfg!(feature = "image"), "this model decodes images: enable the feature `image` of the crate kiln");
+}
+
 /// A graph input or output: name, element type, extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortInfo {

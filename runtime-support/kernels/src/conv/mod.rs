@@ -1,6 +1,7 @@
 //! Convolutions: direct ones over channels in blocks of 16, depthwise ones, and generic ones over plain layouts.
 mod band;
 mod blocked;
+mod causal;
 mod depthwise;
 
 mod geometry;
@@ -18,6 +19,7 @@ mod transpose;
 mod winograd;
 
 pub use blocked::*;
+pub use causal::*;
 pub use depthwise::*;
 pub use geometry::{
     ConvShape, conv_blocked_scratch_bytes, conv_blocked_units, conv_first_scratch_bytes, conv_first_units,

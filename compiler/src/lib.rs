@@ -38,7 +38,7 @@ use emit::WeightsFrom;
 use ep::Providers;
 use ep::npu::plan::DevicePlan;
 use ep::pin::Pin;
-use ep::place::{Decided, Wish};
+use ep::place::{Summary, Wish};
 use error::CompileErrors;
 use import::ImportOptions;
 use ir::Graph;
@@ -165,38 +165,34 @@ pub fn compile_graph(graph: &Graph, decoded: &Decoded, options: &Options) -> Res
 /// The same for a graph that need not come from a file.
 pub fn program_of(graph: &Graph, options: &Options, meta: Meta) -> Result<Program, CompileErrors> {
     let lowered = lower::lower(graph, options.streams)?;
-    let (lowered, schedule, device) = distribute(graph, lowered, options)?;
+    let (lowered, schedule, device, placement) = distribute(graph, lowered, options)?;
     let expected = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule)?;
     let program = program::assemble_on(graph, lowered, schedule, arena, device, meta)?;
+    let program = Program { placement, ..program };
     verify::verify(&program, &expected)?;
     Ok(program)
 }
 
-/// Which device and stream does what: by placement where the target has a device beside the CPU and something runs there.
-fn distribute(
-    graph: &Graph,
-    lowered: Lowered,
-    options: &Options,
-) -> Result<(Lowered, Schedule, Option<DevicePlan>), CompileErrors> {
+/// Calls, streams, the device's part and the placement.
+type Distributed = (Lowered, Schedule, Option<DevicePlan>, Option<Summary>);
+
+/// Which device and stream does what: by placement where the target has a device beside the CPU.
+fn distribute(graph: &Graph, lowered: Lowered, options: &Options) -> Result<Distributed, CompileErrors> {
     let target = options.machine.target.as_ref().clone().with_host_streams(options.streams);
+    let mut summary = None;
     if let Some(device) = ep::npu::plan::device(&target) {
-        let decided = placement(graph, options)?;
+        let tasks = ep::tasks::tasks(graph, &target, &Providers::default(), &options.pins)?;
+        let decided = ep::place::place(&tasks, &target, &options.wish)?;
+        summary = Some(ep::place::summary(&tasks, &target, &decided));
         let nodes: Vec<bool> = decided.placed.placement.device.iter().map(|d| *d == device).collect();
         if nodes.contains(&true) {
             let (lowered, schedule, plan) = ep::npu::plan::plan(graph, lowered, &target, device, &nodes)?;
-            return Ok((lowered, schedule, Some(plan)));
+            return Ok((lowered, schedule, Some(plan), summary));
         }
     }
     let (lowered, schedule) = streams::plan_for(graph, lowered, &target)?;
-    Ok((lowered, schedule, None))
-}
-
-/// Where each node of a graph runs, and what stays on a slow device.
-pub fn placement(graph: &Graph, options: &Options) -> Result<Decided, CompileErrors> {
-    let target = options.machine.target.as_ref().clone().with_host_streams(options.streams);
-    let tasks = ep::tasks::tasks(graph, &target, &Providers::default(), &options.pins)?;
-    Ok(ep::place::place(&tasks, &target, &options.wish)?)
+    Ok((lowered, schedule, None, summary))
 }
 
 /// SHA-256 in hexadecimal.

@@ -5,6 +5,7 @@
 //! Invariant: operands are baked (region, offset); the plan verifier has accepted it before anything is emitted.
 
 use crate::ep::npu::plan::DevicePlan;
+use crate::ep::place::Summary;
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::ir::{Dim, Graph, Symbol, SymbolSource, TensorType};
 use crate::lower::{BufferKind, Call, Lowered};
@@ -92,6 +93,8 @@ pub struct Program {
     pub arena: ArenaPlan,
     /// The device beside the CPU, if any step runs there.
     pub device: Option<DevicePlan>,
+    /// Which device runs what, where the target has several.
+    pub placement: Option<Summary>,
     /// Floating-point operations of one run.
     pub flops: i64,
 }
@@ -213,6 +216,7 @@ pub fn assemble_on(
         weight_bytes,
         arena,
         device,
+        placement: None,
         flops,
     })
 }
@@ -246,6 +250,7 @@ pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, Com
         weight_bytes,
         arena,
         device: None,
+        placement: None,
         flops: 0,
     })
 }

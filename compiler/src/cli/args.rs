@@ -77,7 +77,7 @@ pub(super) struct CompileArgs {
     pin: Vec<String>,
     /// Writes the placement to a file
     #[arg(long, value_name = "FILE")]
-    save_placement: Option<PathBuf>,
+    pub(super) save_placement: Option<PathBuf>,
     /// Takes the placement from a file
     #[arg(long, value_name = "FILE")]
     load_placement: Option<PathBuf>,

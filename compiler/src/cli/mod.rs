@@ -13,6 +13,7 @@ mod measure;
 mod model;
 mod npy;
 mod pack;
+mod placement;
 mod plan;
 mod run;
 mod target;

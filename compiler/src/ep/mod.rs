@@ -11,6 +11,8 @@ pub mod npu;
 pub mod pin;
 pub mod place;
 pub mod tasks;
+#[cfg(test)]
+mod tests;
 
 use crate::error::CompileError;
 use crate::ir::{Dim, Layout, TensorType};

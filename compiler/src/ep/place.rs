@@ -4,8 +4,10 @@
 
 use super::tasks::Tasks;
 use crate::error::{CompileError, Stage};
+use crate::plan::cost::CrossCost;
 use crate::plan::graph::Shape;
-use crate::plan::insert::insert;
+use crate::plan::id::DeviceId;
+use crate::plan::insert::{TaskKind, insert};
 use crate::plan::placement::fallback::fallbacks;
 use crate::plan::placement::optimal::{Candidate, Effort, Placed};
 use crate::plan::placement::{Objective, Policy, optimal, text};
@@ -26,6 +28,66 @@ pub struct Wish {
 impl Default for Wish {
     fn default() -> Self {
         Self { policy: Policy::Optimal(Objective::Makespan), saved: None, effort: Effort::default() }
+    }
+}
+
+/// A copy between devices, with its cost item by item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crossing {
+    /// The value's name.
+    pub value: String,
+    /// From this device.
+    pub from: String,
+    /// To this one.
+    pub to: String,
+    /// Bytes that leave.
+    pub bytes: u64,
+    /// What it costs.
+    pub cost: CrossCost,
+}
+
+/// A placement in words: what a person or a tool wants to know of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Devices and their numbers of nodes.
+    pub devices: Vec<(String, usize)>,
+    /// The placement as text, to save.
+    pub saved: String,
+    /// The copies between devices.
+    pub crossings: Vec<Crossing>,
+    /// What each candidate placement would take, as simulated.
+    pub candidates: Vec<(String, u64)>,
+    /// One line for each heavy node on a slow device.
+    pub warnings: Vec<String>,
+}
+
+/// The summary of a placed model.
+pub fn summary(tasks: &Tasks, target: &Target, decided: &Decided) -> Summary {
+    let placed = &decided.placed;
+    let name = |d: DeviceId| target.device(d).name.clone();
+    let count = |d: DeviceId| placed.placement.device.iter().filter(|at| **at == d).count();
+    let mut crossings = Vec::new();
+    for (_, copy) in placed.list.copies() {
+        if let TaskKind::Copy { value, from, to, cost } = copy {
+            let v = &tasks.graph.values[value.idx()];
+            let bytes = v.forms[from.idx()].bytes;
+            let (value, from, to) = (v.name.clone(), name(*from), name(*to));
+            crossings.push(Crossing { value, from, to, bytes, cost: *cost });
+        }
+    }
+    let candidate = |c: &Candidate| match c {
+        Candidate::Priority => "priority".to_owned(),
+        Candidate::Parallax => "parallax".to_owned(),
+        Candidate::Single(d) => format!("all on {}", name(*d)),
+        Candidate::Sum => "least sum".to_owned(),
+        Candidate::Search => "search".to_owned(),
+    };
+    Summary {
+        devices: target.device_ids().map(|d| (name(d), count(d))).collect(),
+        saved: text::save(&tasks.graph, target, &placed.placement),
+        crossings,
+        candidates: placed.candidates.iter().map(|(c, ns)| (candidate(c), *ns)).collect(),
+        warnings: decided.warnings.clone(),
     }
 }
 

@@ -8,6 +8,8 @@ pub mod expand;
 pub mod fit;
 pub mod plan;
 pub mod schedule;
+#[cfg(test)]
+mod tests;
 
 use super::{Candidate, Decline, ExecutionProvider, Offer};
 use crate::plan::cost::ns_at;

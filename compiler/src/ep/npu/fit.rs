@@ -41,7 +41,8 @@ impl Pad {
             alignment_bytes: memory.alignment_bytes,
             load: rate(to)?,
             store: rate(from)?,
-            one_engine: to.dma.is_some() && to.dma == from.dma,
+            // Without engines of its own, the device has one queue for both directions.
+            one_engine: to.dma.is_none() && from.dma.is_none(),
             launch_ns: target.device(device).launch_ns,
         })
     }

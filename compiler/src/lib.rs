@@ -27,6 +27,7 @@ pub mod passes;
 pub mod plan;
 pub mod program;
 mod prune;
+pub mod schedule;
 pub mod streams;
 pub mod verify;
 

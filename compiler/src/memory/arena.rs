@@ -6,7 +6,7 @@ use super::solve::{self, Options, Problem};
 use crate::error::{CompileError, Stage};
 use crate::lower::{Buffer, BufferKind, Lowered};
 use crate::plan::order::{Accesses, HappensBefore, conflicts, peak};
-use crate::streams::Schedule;
+use crate::schedule::Schedule;
 
 /// Where every buffer lies in the arena, and how good the plan is.
 #[derive(Clone, Debug, Default)]

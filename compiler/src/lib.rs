@@ -29,6 +29,7 @@ pub mod passes;
 pub mod plan;
 pub mod program;
 mod prune;
+pub mod schedule;
 pub mod streams;
 pub mod verify;
 
@@ -46,9 +47,9 @@ use lower::Lowered;
 use machine::Machine;
 use onnx::Decoded;
 use program::{Meta, Program};
+use schedule::Schedule;
 use sha2::Digest;
 use std::fmt::Write;
-use streams::Schedule;
 
 /// More streams than this are not supported.
 pub const MAX_STREAMS: usize = 64;

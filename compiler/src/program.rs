@@ -11,7 +11,7 @@ use crate::ir::{Dim, Graph, Symbol, SymbolSource, TensorType};
 use crate::lower::state::StatePair;
 use crate::lower::{BufferKind, Call, Lowered};
 use crate::memory::ArenaPlan;
-use crate::streams::Schedule;
+use crate::schedule::Schedule;
 use bytes::Bytes;
 use kiln_kernels::ALIGN;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use crate::ir::Graph;
 use crate::plan::branch::{Branches, Counts, branches};
 use crate::plan::dag::Dag;
 use crate::program::Program;
-use crate::streams::StreamStep;
+use crate::schedule::StreamStep;
 use crate::{compile_graph, graph, ops};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

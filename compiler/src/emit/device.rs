@@ -13,7 +13,7 @@ use crate::ep::npu::plan::{DevicePlan, Engine};
 use crate::error::CompileError;
 use crate::lower::FieldText;
 use crate::program::Program;
-use crate::streams::StreamStep;
+use crate::schedule::StreamStep;
 use kiln_kernels::Operand;
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};

@@ -8,7 +8,7 @@ use super::names::printable;
 use super::steps::{CHUNK, calls};
 use crate::error::CompileError;
 use crate::program::Program;
-use crate::streams::StreamStep;
+use crate::schedule::StreamStep;
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 

@@ -95,6 +95,12 @@ impl Lowered {
         }
     }
 
+    /// The same graph with other calls, over the same buffers and perhaps more.
+    pub fn with_steps(&self, steps: Vec<Step>, buffers: Vec<Buffer>) -> Self {
+        let (places, outputs) = (self.places.clone(), self.outputs.clone());
+        Self { steps, buffers, places, outputs, n_slots: self.n_slots, by_content: HashMap::new() }
+    }
+
     pub(crate) fn add_buffer(&mut self, buffer: Buffer) -> u32 {
         self.buffers.push(buffer);
         u32::try_from(self.buffers.len() - 1).expect("invariant: fewer than 2^32 buffers")

@@ -6,7 +6,7 @@
 use super::streams::Wrong;
 use crate::ep::npu::expand::Lane;
 use crate::program::Program;
-use crate::streams::StreamStep;
+use crate::schedule::StreamStep;
 
 /// Checks the steps of a program with a device.
 pub(super) fn check(program: &Program) -> Result<(), Wrong> {

@@ -11,7 +11,7 @@ use super::{Expectation, linear};
 use crate::ir::SymbolSource;
 use crate::lower::{Call, CallOperand, FieldText};
 use crate::program::{ARENA, INPUTS, Program};
-use crate::streams::StreamStep;
+use crate::schedule::StreamStep;
 use kiln_kernels::Role;
 use std::collections::{BTreeMap, HashMap};
 

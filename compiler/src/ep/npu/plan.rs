@@ -16,7 +16,8 @@ use crate::lower::Lowered;
 use crate::memory::{self, ArenaPlan};
 use crate::plan::id::DeviceId;
 use crate::plan::target::Target;
-use crate::streams::{self, Schedule};
+use crate::schedule::Schedule;
+use crate::streams;
 
 /// A DMA engine: bytes a second, start of a transfer, cost of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

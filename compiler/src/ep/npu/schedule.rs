@@ -7,7 +7,7 @@
 use super::cut::writes;
 use super::expand::{Expanded, Lane};
 use crate::lower::BufferKind;
-use crate::streams::{Schedule, StreamStep};
+use crate::schedule::{Schedule, StreamStep};
 
 /// Engines in the order of their streams.
 pub const LANES: [Lane; 4] = [Lane::Host, Lane::Load, Lane::Compute, Lane::Store];

@@ -11,7 +11,7 @@ use crate::passes;
 use crate::plan::target::Target;
 use crate::plan::testing::Random;
 use crate::program::{Meta, Program, assemble_on};
-use crate::streams::{Schedule, StreamStep};
+use crate::schedule::{Schedule, StreamStep};
 use crate::verify::{self, Expectation};
 use kiln_kernels::Dtype;
 use kiln_kernels::isa::Isa;

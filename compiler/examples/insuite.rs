@@ -1,6 +1,6 @@
 //! Runs test cases inside the compiler, without building their modules: quick feedback while writing operators.
 //!
-//! `insuite [-v] [-s STREAMS] [--symbolic | --constants] FOLDER [PATTERN…]`: cases below FOLDER whose name contains one of
+//! `insuite [-v] [-s STREAMS] [-t TARGET] [--symbolic | --constants] FOLDER [PATTERN…]`: cases below FOLDER whose name contains one of
 //! the patterns.
 //! A case that needs the values of integer inputs at compile time is tried again with those baked in (counted and marked
 //! apart).
@@ -15,8 +15,10 @@
 //! An *operand* is an input that tells an operator what to do: one of integers or truth values with at most one axis, or
 //! one without axes (a scalar). If a case has such inputs only, all but the first are operands.
 
+use kiln_compiler::ep::npu::expand::Lane;
 use kiln_compiler::import::DimBound;
 use kiln_compiler::ir::Tensor;
+use kiln_compiler::machine::Machine;
 use kiln_compiler::onnx::model::{Dim, Graph, Type};
 use kiln_compiler::{Options, cases, compile, exec};
 use kiln_kernels::{Dtype, isa::Isa};
@@ -88,7 +90,7 @@ fn forget_extents(graph: &mut Graph) {
     }
 }
 
-fn run(case: &cases::Case, mode: Mode, streams: usize) -> Result<(), String> {
+fn run(case: &cases::Case, mode: Mode, streams: usize, machine: &Machine) -> Result<(), String> {
     let mut decoded = case.decode().map_err(|e| format!("UNSUPPORTED {e}"))?;
     let sets = case.data_sets(&decoded.model).map_err(|e| format!("UNSUPPORTED {e}"))?;
     if mode.symbolic() {
@@ -125,8 +127,20 @@ fn run(case: &cases::Case, mode: Mode, streams: usize) -> Result<(), String> {
                 info.ty = Some(Type::Tensor(t.dtype(), Some(dims)));
             }
         }
-        let options = Options { import, streams, ..Options::default() };
+        let options = Options { import, streams, machine: machine.clone(), ..Options::default() };
         let program = compile(&decoded, &options).map_err(|e| format!("UNSUPPORTED {e}"))?;
+        if let Some(device) = &program.device {
+            let count = |lane| device.lanes.iter().filter(|l| **l == lane).count();
+            let (kernels, loads, stores) = (count(Lane::Compute), count(Lane::Load), count(Lane::Store));
+            let (ns, bytes) = (program.schedule.predicted_ns, device.sram.bytes);
+            let host = count(Lane::Host);
+            println!(
+                "{}: {host} steps on the CPU; {}: {kernels} kernels, {loads} loads, {stores} stores, {bytes} bytes; {} us",
+                case.name,
+                device.name,
+                ns / 1000
+            );
+        }
         let inputs: Vec<Tensor> =
             set.inputs.iter().zip(&baked).filter(|(_, baked)| !**baked).map(|(t, _)| t.clone()).collect();
         let got = exec::run_program_on(&program, &inputs, Isa::detect()).map_err(|e| format!("FAIL {e}"))?;
@@ -137,9 +151,9 @@ fn run(case: &cases::Case, mode: Mode, streams: usize) -> Result<(), String> {
 }
 
 /// Runs a case, in weaker modes where it is refused: the mode it ended in, and how. The first refusal is the one to report.
-fn attempt(case: &cases::Case, first: Mode, streams: usize) -> (Mode, Result<(), String>) {
+fn attempt(case: &cases::Case, first: Mode, streams: usize, machine: &Machine) -> (Mode, Result<(), String>) {
     let run = |mode| {
-        std::panic::catch_unwind(|| run(case, mode, streams)).unwrap_or_else(|_| Err("FAIL panicked".into()))
+        std::panic::catch_unwind(|| run(case, mode, streams, machine)).unwrap_or_else(|_| Err("FAIL panicked".into()))
     };
     let refused = |r: &Result<(), String>| r.as_ref().is_err_and(|e| e.starts_with("UNSUPPORTED"));
     let result = run(first);
@@ -173,6 +187,16 @@ fn main() {
         streams = args[at + 1].parse().unwrap_or(1);
         args.drain(at..at + 2);
     }
+    let mut machine = Machine::default();
+    if let Some(at) = args.iter().position(|a| a == "-t")
+        && at + 1 < args.len()
+    {
+        match Machine::named(&args[at + 1]) {
+            Ok(named) => machine = named,
+            Err(e) => return eprintln!("{e}"),
+        }
+        args.drain(at..at + 2);
+    }
     let first = match (symbolic, constants) {
         (true, _) => Mode::Symbolic,
         (_, true) => Mode::Constants,
@@ -183,7 +207,7 @@ fn main() {
     let (mut failed, mut unsupported) = (0, 0);
     let mut passed: Vec<(Mode, usize)> = Vec::new();
     for case in all.iter().filter(|c| args.len() < 2 || args[1..].iter().any(|p| c.name.contains(p.as_str()))) {
-        let (mode, result) = attempt(case, first, streams);
+        let (mode, result) = attempt(case, first, streams, &machine);
         match result {
             Ok(()) => {
                 match passed.iter_mut().find(|(m, _)| *m == mode) {

@@ -74,6 +74,10 @@ pub fn run_program_on(program: &Program, inputs: &[Tensor], isa: Isa) -> Result<
         states.push(AlignedBytes::zeroed(to_usize(state.bytes)?).ok_or_else(no_memory)?);
     }
     regions.extend(states.iter_mut().map(|s| Region::write(s.as_mut_slice())));
+    let device_bytes = program.device.as_ref().map_or(0, |d| d.capacity_bytes);
+    let mut device = AlignedBytes::zeroed(to_usize(device_bytes)?).ok_or_else(no_memory)?;
+    let device_region = Region::write(device.as_mut_slice());
+    regions.extend(program.device.iter().map(|_| device_region));
     let cx = Cx::new(&regions, isa, &state, &dims);
     for (port, dims) in program.inputs.iter().zip(&extents) {
         let within = |(d, &n): (&Dim, &usize)| d.upper().is_none_or(|u| usize::try_from(u).is_ok_and(|u| n <= u));
@@ -122,7 +126,9 @@ pub fn run_unplanned(
                 let data = inputs.get(*i).filter(|d| d.len() == bytes);
                 AlignedBytes::copy_of(data.ok_or_else(|| fail(format!("input {} has the wrong size", buffer.name)))?)
             }
-            BufferKind::Activation | BufferKind::Scratch | BufferKind::State(_) => AlignedBytes::zeroed(bytes),
+            BufferKind::Activation | BufferKind::Scratch | BufferKind::State(_) | BufferKind::OnDevice => {
+                AlignedBytes::zeroed(bytes)
+            }
             BufferKind::Outer(_) => return Err(fail("a body runs only inside its node")),
         };
         memory.push(block.ok_or_else(|| fail("out of memory"))?);

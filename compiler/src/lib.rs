@@ -14,12 +14,14 @@ pub mod cli;
 mod config;
 pub mod cut;
 pub mod emit;
+pub mod ep;
 pub mod error;
 pub mod exec;
 pub mod facts;
 pub mod import;
 pub mod ir;
 pub mod lower;
+pub mod machine;
 pub mod memory;
 pub mod onnx;
 pub mod ops;
@@ -33,13 +35,20 @@ pub mod verify;
 pub use config::{Config, DimRange};
 
 use emit::WeightsFrom;
+use ep::Providers;
+use ep::npu::plan::DevicePlan;
+use ep::pin::Pin;
+use ep::place::{Summary, Wish};
 use error::CompileErrors;
 use import::ImportOptions;
 use ir::Graph;
+use lower::Lowered;
+use machine::Machine;
 use onnx::Decoded;
 use program::{Meta, Program};
 use sha2::Digest;
 use std::fmt::Write;
+use streams::Schedule;
 
 /// More streams than this are not supported.
 pub const MAX_STREAMS: usize = 64;
@@ -51,6 +60,12 @@ pub struct Options {
     pub name: String,
     /// Sizes of free dimensions.
     pub import: ImportOptions,
+    /// What to compile for.
+    pub machine: Machine,
+    /// How nodes are placed on its devices.
+    pub wish: Wish,
+    /// Nodes that must run on a device.
+    pub pins: Vec<Pin>,
     /// Streams of the CPU.
     pub streams: usize,
     /// Where the weights come from.
@@ -66,6 +81,9 @@ impl Default for Options {
         Self {
             name: "model".into(),
             import: ImportOptions::default(),
+            machine: Machine::default(),
+            wish: Wish::default(),
+            pins: Vec::new(),
             streams: 1,
             weights: WeightsFrom::Embed,
             states: Vec::new(),
@@ -77,7 +95,7 @@ impl Default for Options {
 impl Options {
     /// The options as one line, the same for equal options.
     pub fn text(&self) -> String {
-        let mut text = format!("target = host, streams = {}", self.streams);
+        let mut text = format!("target = {}, streams = {}", self.machine.text, self.streams);
         for (name, bound) in &self.import.dims {
             let _ = match bound {
                 import::DimBound::Fixed(n) => write!(text, ", {name} = {n}"),
@@ -93,6 +111,15 @@ impl Options {
         for (output, input) in &self.states {
             let _ = write!(text, ", state {output} = {input}");
         }
+        if self.wish.policy != Wish::default().policy {
+            let _ = write!(text, ", placement = {:?}", self.wish.policy);
+        }
+        for pin in &self.pins {
+            let _ = write!(text, ", pin {}", pin.text());
+        }
+        if let Some(saved) = &self.wish.saved {
+            let _ = write!(text, ", placement from a file ({})", &sha256(saved.as_bytes())[..12]);
+        }
         if self.weights == WeightsFrom::File {
             text.push_str(", weights = file");
         }
@@ -100,13 +127,9 @@ impl Options {
     }
 }
 
-/// Whether there is such a target: its name, or the problem in words.
+/// Whether there is such a target: its name or file, or the problem in words.
 pub fn check_target(target: &str) -> Result<(), String> {
-    match target {
-        "host" => Ok(()),
-        "host+gpu" | "soc-npu" => Err(format!("target \"{target}\" is not supported yet: only \"host\" is")),
-        other => Err(format!("there is no target \"{other}\" (target files are not supported yet: use \"host\")")),
-    }
+    Machine::named(target).map(|_| ())
 }
 
 /// Whether the options make sense by themselves: the problem in words.
@@ -141,15 +164,46 @@ pub fn compile(decoded: &Decoded, options: &Options) -> Result<Program, CompileE
 
 /// From the typed graph to the verified program.
 pub fn compile_graph(graph: &Graph, decoded: &Decoded, options: &Options) -> Result<Program, CompileErrors> {
+    let sha256 = sha256(&decoded.source);
+    program_of(graph, options, Meta { name: options.name.clone(), sha256, options: options.text() })
+}
+
+/// The same for a graph that need not come from a file.
+pub fn program_of(graph: &Graph, options: &Options, meta: Meta) -> Result<Program, CompileErrors> {
     let states = lower::state::pairs(graph, &options.states)?;
     let lowered = lower::lower_with_states(graph, options.streams, &states)?;
-    let (lowered, schedule) = streams::plan(graph, lowered, options.streams)?;
+    let (lowered, schedule, device, placement) = distribute(graph, lowered, options)?;
     let expected = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule)?;
-    let meta = Meta { name: options.name.clone(), sha256: sha256(&decoded.source), options: options.text() };
-    let program = program::assemble(graph, lowered, schedule, arena, &states, meta)?;
+    let program = program::assemble_on(graph, lowered, schedule, arena, device, &states, meta)?;
+    let program = Program { placement, ..program };
     verify::verify(&program, &expected)?;
     Ok(program)
+}
+
+/// Calls, streams, the device's part and the placement.
+type Distributed = (Lowered, Schedule, Option<DevicePlan>, Option<Summary>);
+
+/// Which device and stream does what: by placement where the target has a device beside the CPU.
+fn distribute(graph: &Graph, lowered: Lowered, options: &Options) -> Result<Distributed, CompileErrors> {
+    let target = options.machine.target.as_ref().clone().with_host_streams(options.streams);
+    let mut summary = None;
+    if let Some(device) = ep::npu::plan::device(&target) {
+        let tasks = ep::tasks::tasks(graph, &target, &Providers::default(), &options.pins)?;
+        let decided = ep::place::place(&tasks, &target, &options.wish)?;
+        summary = Some(ep::place::summary(&tasks, &target, &decided));
+        let nodes: Vec<bool> = decided.placed.placement.device.iter().map(|d| *d == device).collect();
+        if nodes.contains(&true) {
+            if !options.states.is_empty() {
+                let message = "outputs that are inputs of the next run are not supported on a target with a device yet";
+                return Err(error::CompileError::new(error::Stage::Plan, message).into());
+            }
+            let (lowered, schedule, plan) = ep::npu::plan::plan(graph, lowered, &target, device, &nodes)?;
+            return Ok((lowered, schedule, Some(plan), summary));
+        }
+    }
+    let (lowered, schedule) = streams::plan_for(graph, lowered, &target)?;
+    Ok((lowered, schedule, None, summary))
 }
 
 /// SHA-256 in hexadecimal.

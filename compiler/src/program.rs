@@ -1,8 +1,11 @@
 //! The program: everything that was decided, as plain data. Emission reads only this.
 //!
-//! Regions: 0 is the arena, 1 the weights, from 2 on the graph inputs in order.
+//! Regions: 0 is the arena, 1 the weights, from 2 on the graph inputs in order; behind them the memory of a device, if
+//! there is one.
 //! Invariant: operands are baked (region, offset); the plan verifier has accepted it before anything is emitted.
 
+use crate::ep::npu::plan::DevicePlan;
+use crate::ep::place::Summary;
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::ir::{Dim, Graph, Symbol, SymbolSource, TensorType};
 use crate::lower::state::StatePair;
@@ -102,6 +105,10 @@ pub struct Program {
     pub weight_bytes: u64,
     /// The arena's plan.
     pub arena: ArenaPlan,
+    /// The device beside the CPU, if any step runs there.
+    pub device: Option<DevicePlan>,
+    /// Which device runs what, where the target has several.
+    pub placement: Option<Summary>,
     /// Floating-point operations of one run.
     pub flops: i64,
 }
@@ -128,7 +135,13 @@ impl Program {
         let mut all = vec![fixed(self.arena.bytes), fixed(self.weight_bytes)];
         all.extend(self.inputs.iter().map(|p| p.ty.bytes()));
         all.extend(self.states.iter().map(|s| fixed(s.bytes)));
+        all.extend(self.device.iter().map(|d| fixed(d.capacity_bytes)));
         all
+    }
+
+    /// The region of the device's memory.
+    pub fn device_region(&self) -> Option<u32> {
+        self.device.as_ref().map(|_| INPUTS + self.inputs.len() as u32)
     }
 }
 
@@ -149,6 +162,19 @@ pub fn assemble(
     lowered: Lowered,
     schedule: Schedule,
     arena: ArenaPlan,
+    states: &[StatePair],
+    meta: Meta,
+) -> Result<Program, CompileErrors> {
+    assemble_on(graph, lowered, schedule, arena, None, states, meta)
+}
+
+/// As [`assemble`], with a device beside the CPU.
+pub fn assemble_on(
+    graph: &Graph,
+    lowered: Lowered,
+    schedule: Schedule,
+    arena: ArenaPlan,
+    device: Option<DevicePlan>,
     states: &[StatePair],
     meta: Meta,
 ) -> Result<Program, CompileErrors> {
@@ -182,8 +208,9 @@ pub fn assemble(
         }
     }
     let mut steps = Vec::with_capacity(lowered.steps.len());
+    let sram = device.as_ref().map(|d| d.sram.offsets.as_slice());
     for step in &lowered.steps {
-        let call = baked(step.call.clone(), &lowered, &arena, &weight_offsets)?;
+        let call = baked(step.call.clone(), &lowered, &arena, &weight_offsets, (inputs.len(), sram))?;
         let i = step.node_idx;
         let (node, note, flops) = match graph.nodes.get(i) {
             Some(n) => (n.name.clone(), notes[i].clone(), node_flops[i] / n_calls[i].max(1)),
@@ -208,6 +235,8 @@ pub fn assemble(
         weights,
         weight_bytes,
         arena,
+        device,
+        placement: None,
         flops,
     })
 }
@@ -224,7 +253,7 @@ pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, Com
     inputs.sort_by_key(|(i, _)| *i);
     let mut steps = Vec::with_capacity(lowered.steps.len());
     for step in &lowered.steps {
-        let call = baked(step.call.clone(), lowered, &arena, &weight_offsets)?;
+        let call = baked(step.call.clone(), lowered, &arena, &weight_offsets, (0, None))?;
         steps.push(PlannedStep { call, node: String::new(), note: String::new(), flops: 0 });
     }
     Ok(Program {
@@ -241,6 +270,8 @@ pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, Com
         weights,
         weight_bytes,
         arena,
+        device: None,
+        placement: None,
         flops: 0,
     })
 }
@@ -256,15 +287,16 @@ fn state(pair: &StatePair, inputs: &[Port], outputs: &[Port]) -> Result<State, C
     Ok(State { output_idx, input_idx, bytes: most.next_multiple_of(ALIGN as u64) })
 }
 
-/// The call with its operands' regions and offsets.
+/// The call with its operands' regions and offsets. The memory of a device is the region behind the inputs; `device` are the
+/// number of those and the offsets in it.
 fn baked(
     mut call: Box<dyn Call>,
     lowered: &Lowered,
     arena: &ArenaPlan,
     weight_offsets: &[u64],
+    (n_inputs, device): (usize, Option<&[Option<u64>]>),
 ) -> Result<Box<dyn Call>, CompileError> {
     let mut missing = false;
-    let n_inputs = lowered.buffers.iter().filter(|b| matches!(b.kind, BufferKind::Input(_))).count();
     call.relocate(&mut |o| {
         let b = o.mem as usize;
         let (mem, base) = match &lowered.buffers[b].kind {
@@ -272,6 +304,7 @@ fn baked(
             BufferKind::Input(i) | BufferKind::Outer(i) => (INPUTS + *i as u32, Some(0)),
             BufferKind::State(k) => (INPUTS + (n_inputs + k) as u32, Some(0)),
             BufferKind::Activation | BufferKind::Scratch => (ARENA, arena.offsets[b]),
+            BufferKind::OnDevice => (INPUTS + n_inputs as u32, device.and_then(|offsets| offsets[b])),
         };
         missing |= base.is_none();
         o.mem = mem;

@@ -7,6 +7,7 @@
 //! On several streams it then proves that no order the schedule allows does anything else ([`streams`]).
 //! A failure is a compiler bug and stops the compile.
 
+mod device;
 mod streams;
 
 use crate::error::{CompileError, Stage};
@@ -116,7 +117,9 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
         Err(CompileError::new(Stage::Verify, format!("step {step}: {what} (a bug in the compiler)")).at_node(node, ""))
     };
     let regions = program.region_bytes();
+    // What lies in the arena and, numbered on behind it, in states and in a device's memory.
     let mut contents = Contents::default();
+    let device = program.device_region();
     let mut written = vec![false; expected.kinds.len()];
     // Parts of one call fill a result together: those after the first find it begun, and nobody else's bytes in it.
     let mut begun = BTreeSet::new();
@@ -148,6 +151,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 BufferKind::Input(n) | BufferKind::Outer(n) => o.operand.mem == INPUTS + *n as u32,
                 BufferKind::State(k) => o.operand.mem == INPUTS + (program.inputs.len() + k) as u32,
                 BufferKind::Activation | BufferKind::Scratch => o.operand.mem == ARENA,
+                BufferKind::OnDevice => Some(o.operand.mem) == device,
             };
             if !region_fits {
                 return fail(i, format!("operand {} is in the wrong region", o.name));
@@ -159,7 +163,10 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 return fail(i, format!("operand {} reads another part of the input", o.name));
             }
             // A body writes the memory around it where its node says so; that is checked there.
-            if writes && o.operand.mem != ARENA && !matches!(kind, BufferKind::Outer(_) | BufferKind::State(_)) {
+            if writes
+                && o.operand.mem != ARENA
+                && !matches!(kind, BufferKind::Outer(_) | BufferKind::State(_) | BufferKind::OnDevice)
+            {
                 return fail(i, format!("operand {} writes outside the arena", o.name));
             }
             // A read, or an update of a buffer that holds something already, must find that buffer's bytes. The first
@@ -240,5 +247,6 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             return fail(program.steps.len(), format!("output \"{}\" does not hold its value at the end", port.name));
         }
     }
+    device::check(program).or_else(|(step, what)| fail(step, what))?;
     streams::check(program, expected, &groups).or_else(|(step, what)| fail(step, what))
 }

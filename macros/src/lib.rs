@@ -12,7 +12,8 @@ mod folder;
 use args::{Arguments, Given};
 use kiln_compiler::artifact::{Artifact, Cache};
 use kiln_compiler::error::{CompileError, CompileErrors, Stage};
-use kiln_compiler::{Options, check_options, check_target};
+use kiln_compiler::machine::Machine;
+use kiln_compiler::{Options, check_options};
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use std::path::{Path, PathBuf};
@@ -68,7 +69,7 @@ fn model_path(given: &str) -> PathBuf {
 fn options(args: &Arguments) -> Result<Options> {
     let mut options = Options { name: args.model_name(), ..Options::default() };
     if let Some(Given { value, span }) = &args.target {
-        check_target(value).map_err(|e| syn::Error::new(*span, e))?;
+        options.machine = Machine::named(value).map_err(|e| syn::Error::new(*span, e))?;
     }
     if let Some(Given { value, span }) = &args.streams {
         options.streams = *value;

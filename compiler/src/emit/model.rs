@@ -6,7 +6,7 @@ use super::ports::{Border, infos};
 use super::states::States;
 use super::steps::n_chunks;
 use super::{ABI, WeightsFrom};
-use crate::error::CompileError;
+use crate::error::{CompileError, Stage};
 use crate::program::{Port, Program};
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
@@ -123,6 +123,18 @@ pub(super) fn items(
             quote! { rt::Instance::on_streams(Self::ARENA_BYTES, #weights_value, STREAMS)? },
         ),
     };
+    let (new_docs, npu, merged) = match program.device {
+        None => (new_docs, quote!(), quote! { #(#chunks(cx);)* }),
+        Some(_) => (
+            " Takes the arena from the heap, chooses the instruction set, allocates the device's memory and starts its threads.",
+            quote! { .with_npu(NPU, NPU_PROGRAM)? },
+            quote! { let _ended_early = stream_0(cx).is_none(); },
+        ),
+    };
+    let new_instance = match program.device {
+        None => new_instance,
+        Some(_) => quote! { rt::Instance::on_heap(Self::ARENA_BYTES, #weights_value)? },
+    };
     let no_inputs = program.inputs.len() == program.states.len();
     let inputs_life = if no_inputs { quote!() } else { quote!(<'a>) };
     let inputs_elided = if no_inputs { quote!() } else { quote!(<'_>) };
@@ -174,14 +186,14 @@ pub(super) fn items(
         impl Model<'static> {
             #[doc = #new_docs]
             pub fn new() -> Result<Self, rt::Error> {
-                Ok(Self { rt: #new_instance #attach, #state_init })
+                Ok(Self { rt: #new_instance #npu #attach, #state_init })
             }
         }
 
         impl<'a> Model<'a> {
             /// Uses the caller's memory as the arena: at least [`Self::ARENA_BYTES`] bytes, aligned to 64.
             pub fn new_in(arena: &'a mut [u8]) -> Result<Self, rt::Error> {
-                Ok(Self { rt: rt::Instance::in_memory(arena, Self::ARENA_BYTES, #weights_value)? #attach, #state_init })
+                Ok(Self { rt: rt::Instance::in_memory(arena, Self::ARENA_BYTES, #weights_value)? #npu #attach, #state_init })
             }
 
             /// Runs the model once. Allocates nothing; the outputs stay valid until the next run.
@@ -209,7 +221,7 @@ pub(super) fn items(
         }
 
         fn steps(cx: &k::Cx<'_>) {
-            #(#chunks(cx);)*
+            #merged
         }
 
         #state_items
@@ -220,6 +232,12 @@ pub(super) fn items(
 
 /// A function for each step, and a run that stops after each of them: for tools that time them.
 pub(super) fn step_items(program: &Program, extents: &Extents) -> Result<TokenStream, CompileError> {
+    if program.device.is_some() {
+        return Err(CompileError::new(
+            Stage::Emit,
+            "steps cannot be timed one by one where a device runs some of them",
+        ));
+    }
     let Border { raw_regions, raw_extents, extents: (_, pass_extents), .. } = Border::of(program, extents)?;
     let binding = if program.inputs.is_empty() { quote!(_inputs) } else { quote!(inputs) };
     let calls = super::steps::calls(program, extents)?;

@@ -290,7 +290,11 @@ impl Dim {
             for atom in p.keys().flatten() {
                 match atom {
                     Atom::Symbol(s) => f(s),
-                    Atom::FloorDiv(a, b) | Atom::Rem(a, b) | Atom::Max(a, b) | Atom::Min(a, b) | Atom::Broadcast(a, b) => {
+                    Atom::FloorDiv(a, b)
+                    | Atom::Rem(a, b)
+                    | Atom::Max(a, b)
+                    | Atom::Min(a, b)
+                    | Atom::Broadcast(a, b) => {
                         a.symbols(f);
                         b.symbols(f);
                     }

@@ -31,6 +31,8 @@ pub enum BufferKind {
     Input(usize),
     /// Where a result lies that is a graph input of the next run: by position in the list of states.
     State(usize),
+    /// A part of another buffer, or scratch, in the memory of a device.
+    OnDevice,
     /// In a body of a control-flow node: memory of the graph around it, by position in the body's list.
     Outer(usize),
 }
@@ -81,6 +83,18 @@ pub struct Lowered {
 }
 
 impl Lowered {
+    /// The same calls over the same buffers again.
+    pub fn copy(&self) -> Lowered {
+        Lowered {
+            steps: self.steps.iter().map(|s| Step { call: s.call.boxed(), node_idx: s.node_idx }).collect(),
+            buffers: self.buffers.clone(),
+            places: self.places.clone(),
+            outputs: self.outputs.clone(),
+            n_slots: self.n_slots,
+            by_content: self.by_content.clone(),
+        }
+    }
+
     pub(crate) fn add_buffer(&mut self, buffer: Buffer) -> u32 {
         self.buffers.push(buffer);
         u32::try_from(self.buffers.len() - 1).expect("invariant: fewer than 2^32 buffers")
@@ -156,6 +170,22 @@ pub(crate) fn drop_dead_steps(out: &mut Lowered) {
     }
     let mut live = live.into_iter();
     out.steps.retain(|_| live.next().unwrap_or(true));
+}
+
+/// One node's calls alone: every operand that is not constant gets a buffer of its own.
+pub fn isolated(graph: &Graph, node_idx: usize) -> Result<Lowered, CompileError> {
+    let mut out = Lowered { places: vec![None; graph.values.len()], ..Lowered::default() };
+    let node = &graph.nodes[node_idx];
+    for &v in node.inputs.iter().flatten() {
+        if graph.constant(v).is_none() && out.places[v.0 as usize].is_none() {
+            let name = graph.value(v).name.clone();
+            let bytes = value_bytes(NodeView { graph, node }, v)?;
+            let buffer = out.add_buffer(Buffer { name, bytes, kind: BufferKind::Activation });
+            out.places[v.0 as usize] = Some(Place { buffer, off: 0 });
+        }
+    }
+    lower_node(graph, node_idx, &mut out, 1)?;
+    Ok(out)
 }
 
 pub(crate) fn lower_node(

@@ -126,3 +126,51 @@ pub fn plan_on_streams(lowered: &Lowered, schedule: &Schedule) -> Result<ArenaPl
     let of = |b: u32| index[groups.of(b) as usize];
     Ok(arena(lowered, &problem, solution, &members, &of))
 }
+
+/// Plans a device's memory: the buffers on it may share bytes only if every access to one surely happens before every
+/// access to the other. Over capacity is an error that names the largest buffers in use at once.
+pub fn plan_device(
+    lowered: &Lowered,
+    schedule: &Schedule,
+    capacity_bytes: u64,
+    alignment_bytes: u64,
+) -> Result<ArenaPlan, CompileError> {
+    let error = |m: String| CompileError::new(Stage::Plan, m);
+    let (events, at) = schedule.events();
+    let order = HappensBefore::new(&events).ok_or_else(|| error("a schedule that deadlocks".into()))?;
+    let mut index = vec![usize::MAX; lowered.buffers.len()];
+    let (mut members, mut sizes, mut accesses) = (Vec::new(), Vec::new(), Vec::<Accesses>::new());
+    for (i, step) in lowered.steps.iter().enumerate() {
+        for o in step.call.operands() {
+            let b = o.operand.mem as usize;
+            if lowered.buffers[b].kind != BufferKind::OnDevice {
+                continue;
+            }
+            if index[b] == usize::MAX {
+                index[b] = members.len();
+                members.push(b);
+                sizes.push(bound(&lowered.buffers[b])?);
+                accesses.push(Accesses::default());
+            }
+            let steps = &mut accesses[index[b]].steps;
+            if steps.last() != Some(&at[i]) {
+                steps.push(at[i]);
+            }
+        }
+    }
+    let alignment = alignment_bytes.max(solve::DEFAULT_ALIGNMENT);
+    let aligned: Vec<u64> = sizes.iter().map(|s| s.next_multiple_of(alignment)).collect();
+    let clique = peak(&order, &accesses, &aligned);
+    let problem = Problem::from_conflicts(&sizes, &vec![alignment; sizes.len()], &conflicts(&order, &accesses));
+    let problem = problem.and_then(|p| p.with_cliques(&[clique])).map_err(|e| error(e.to_string()))?;
+    // Whatever fits is as good as the smallest.
+    let greedy = Some(solve::solve(&problem, &Options::greedy())).filter(|s| s.height <= capacity_bytes);
+    let solution = greedy.unwrap_or_else(|| solve::solve(&problem, &Options::default()));
+    let plan = arena(lowered, &problem, solution, &members, &|b| index[b as usize]);
+    if plan.bytes <= capacity_bytes {
+        return Ok(plan);
+    }
+    let largest: Vec<String> = plan.peak.iter().take(4).map(|t| format!("\"{}\" {}", t.name, t.bytes)).collect();
+    let (bytes, largest) = (plan.bytes, largest.join(", "));
+    Err(error(format!("the device's memory has {capacity_bytes} bytes, {bytes} are needed at once, for {largest}")))
+}

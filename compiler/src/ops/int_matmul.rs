@@ -5,9 +5,9 @@
 //! <https://onnx.ai/onnx/operators/onnx__MatMulInteger.html>, <https://onnx.ai/onnx/operators/onnx__QLinearMatMul.html>,
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>
 
+use super::broadcast::stride;
 use super::quant::{as_f32, const_scale, expect_one_scale, expect_one_zero, limits, precision};
 use super::strided::{StridedCopy, row_major};
-use super::broadcast::stride;
 use super::view::{NodeView, Result, broadcast, wrong};
 use super::{InferCx, OpDef, tensor};
 use crate::ir::{Dim, TensorType};

@@ -4,8 +4,8 @@
 //! <https://onnx.ai/onnx/operators/onnx__MatMul.html>, `onnx__Gemm.html`; FusedMatMul:
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>
 
-use super::strided::{StridedCopy, row_major};
 use super::broadcast::stride;
+use super::strided::{StridedCopy, row_major};
 use super::view::{NodeView, Result, broadcast, resolve_axes, wrong};
 use super::{InferCx, OpDef, half, tensor};
 use crate::error::{CompileError, Stage};
@@ -223,9 +223,7 @@ fn multiply(cx: &mut LowerCx<'_>, y: Operand<Dim>, epilogue: Epilogue) -> Result
     let y_column = if b_vector { Dim::Const(1) } else { stored[rank + usize::from(!a_vector)].clone() };
     let level = |i: usize| {
         let of = |dims: &[Dim], strides: &[Dim], r: usize| {
-            (i + r)
-                .checked_sub(rank + 2)
-                .map_or(Dim::Const(0), |j| stride(&strides[j], &dims[j], &p.batch[i]))
+            (i + r).checked_sub(rank + 2).map_or(Dim::Const(0), |j| stride(&strides[j], &dims[j], &p.batch[i]))
         };
         Level {
             n: p.batch[i].clone(),

@@ -4,6 +4,8 @@ use super::border::{Element, array_of, slice_of};
 #[cfg(feature = "std")]
 use super::workers::{Job, Workers, caught};
 use super::{Error, Region, Stream};
+#[cfg(feature = "std")]
+use crate::npu::{self, Npu};
 use core::sync::atomic::AtomicI64;
 use kiln_kernels::isa::Isa;
 use kiln_kernels::{ALIGN, Cx, RunState};
@@ -132,9 +134,13 @@ fn fill<'r>(regions: &mut [Region<'r>], arena: &'r mut Arena<'_>, weights: &'r W
 /// How a run ended.
 fn outcome(state: &RunState, nodes: &'static [(u32, &'static str)]) -> Result<(), Error> {
     let Some((step, fault)) = state.fault() else { return Ok(()) };
+    Err(Error::Node { node: node_of(nodes, step), fault })
+}
+
+/// The node that a step belongs to.
+fn node_of(nodes: &'static [(u32, &'static str)], step: u32) -> &'static str {
     let at = nodes.partition_point(|(first, _)| *first <= step);
-    let node = at.checked_sub(1).and_then(|i| nodes.get(i)).map_or("", |(_, name)| name);
-    Err(Error::Node { node, fault })
+    at.checked_sub(1).and_then(|i| nodes.get(i)).map_or("", |(_, name)| name)
 }
 
 /// A panic cannot be caught without `std`.
@@ -152,6 +158,8 @@ pub struct Instance<'a> {
     states: States,
     #[cfg(feature = "std")]
     pub(super) workers: Option<Workers>,
+    #[cfg(feature = "std")]
+    npu: Option<(Npu, npu::Program<'static>)>,
 }
 
 impl Instance<'static> {
@@ -191,6 +199,8 @@ impl<'a> Instance<'a> {
             states: States { start: usize::MAX, all: &[], swapped: false },
             #[cfg(feature = "std")]
             workers: None,
+            #[cfg(feature = "std")]
+            npu: None,
         }
     }
 
@@ -222,6 +232,33 @@ impl<'a> Instance<'a> {
         }
     }
 
+    /// With a simulated NPU that runs this program beside the steps of the CPU: allocates its memory, starts its threads.
+    #[cfg(feature = "std")]
+    pub fn with_npu(self, config: npu::Config, program: npu::Program<'static>) -> Result<Self, Error> {
+        Ok(Self { npu: Some((Npu::new(config)?, program)), ..self })
+    }
+
+    /// What the NPU has done so far, if there is one.
+    #[cfg(feature = "std")]
+    pub fn npu_counters(&self) -> Option<npu::Counters> {
+        self.npu.as_ref().map(|(npu, _)| npu.counters())
+    }
+
+    #[cfg(feature = "std")]
+    fn run_npu<'r>(
+        &'r mut self,
+        regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
+        nodes: &'static [(u32, &'static str)],
+        steps: fn(&Cx<'_>),
+    ) -> Result<(), Error> {
+        let Self { arena, weights, npu, states, .. } = self;
+        fill(regions, arena, weights, states);
+        let Some((npu, program)) = npu else { return Ok(()) };
+        let run = npu.run_with(*program, regions, extents, &mut |host| steps(host.cx()));
+        run.map_err(|(step, fault)| Error::Node { node: node_of(nodes, step), fault })
+    }
+
     /// Runs the steps: on the model's threads if it has some, else `steps`, all streams merged. The first two regions are
     /// filled in here: arena and weights.
     pub fn run<'r>(
@@ -231,6 +268,10 @@ impl<'a> Instance<'a> {
         nodes: &'static [(u32, &'static str)],
         steps: fn(&Cx<'_>),
     ) -> Result<(), Error> {
+        #[cfg(feature = "std")]
+        if self.npu.is_some() {
+            return self.run_npu(regions, extents, nodes, steps);
+        }
         #[cfg(feature = "std")]
         if self.workers.is_some() {
             return self.run_streams(regions, extents, nodes, steps);
@@ -246,7 +287,7 @@ impl<'a> Instance<'a> {
         nodes: &'static [(u32, &'static str)],
         steps: fn(&Cx<'_>),
     ) -> Result<(), Error> {
-        let Self { arena, weights, isa, state, states, workers } = self;
+        let Self { arena, weights, isa, state, states, workers, .. } = self;
         fill(regions, arena, weights, states);
         state.clear();
         let job = Job { regions, isa: *isa, state, dims: extents };

@@ -16,7 +16,7 @@ pub use border::{
     view, within,
 };
 pub use error::Error;
-pub use extents::{bind, expect_extent, expect_rank, extent, extents, floor_div, modulo};
+pub use extents::{bind, broadcast, expect_extent, expect_rank, extent, extents, floor_div, modulo};
 pub use instance::{Instance, StateInfo, Weights};
 
 /// One stream of a generated module. `None`: it ended early, because the run has failed.

@@ -188,7 +188,10 @@ mod tests {
 
     fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> Node {
         let names = |v: &[&str]| v.iter().map(|s| (*s).to_owned()).collect();
-        Node { op_type: op.into(), version: 22, inputs: names(inputs), outputs: names(outputs), ..Node::default() }
+        let mut node = Node::default();
+        (node.op_type, node.version) = (op.into(), 22);
+        (node.inputs, node.outputs) = (names(inputs), names(outputs));
+        node
     }
 
     fn model(nodes: Vec<Node>, inputs: &[&str], outputs: &[&str]) -> Model {

@@ -165,8 +165,8 @@ mod tests {
         // Elements of other types than the grid's.
         let whole = Tensor::from_i32s(&[1, 1, 2, 2], &[1, 2, 3, 1 << 30]);
         let c = case("", "GridSample", 20).input(whole).input(grid.clone()).attr("mode", Attr::Str("nearest".into()));
-        let c = c.attr("align_corners", Attr::Int(1));
-        assert_eq!(c.run().unwrap()[0].to_i32s().unwrap()[..2], [1, 2]);
+        let y = c.attr("align_corners", Attr::Int(1)).run().unwrap();
+        assert_eq!(y[0].to_i32s().unwrap()[..2], [1, 2]);
         let bad = Tensor::from_f32s(&[1, 1, 4, 1], &[0.; 4]);
         assert!(case("", "GridSample", 20).input(x).input(bad).infer().is_err());
     }

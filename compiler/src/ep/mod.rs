@@ -86,9 +86,9 @@ impl Candidate<'_> {
         kernel_ns(self.target, self.device, dtype, self.work.macs, self.work.bytes)
     }
 
-    /// The kernel calls of the operator's own lowering, over buffers of their own.
-    pub fn calls(&self) -> Result<Lowered, CompileError> {
-        lower::isolated(self.view.graph, self.node_idx)
+    /// The kernel calls that a provider lowers it to, over buffers of their own.
+    pub fn calls(&self, ep: &dyn ExecutionProvider) -> Result<Lowered, CompileError> {
+        lower::isolated(self.view.graph, self.node_idx, &|_, op, cx| ep.lower(op, cx))
     }
 }
 

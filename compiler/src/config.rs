@@ -79,6 +79,13 @@ impl Config {
         self
     }
 
+    /// Makes an output an input of the next run: names, or patterns with one `*` each (`"present.*"`, `"past.*"`).
+    #[must_use]
+    pub fn state(mut self, output: impl Into<String>, input: impl Into<String>) -> Self {
+        self.options.states.push((output.into(), input.into()));
+        self
+    }
+
     /// Where the weights come from when the program runs.
     #[must_use]
     pub fn weights(mut self, from: WeightsFrom) -> Self {

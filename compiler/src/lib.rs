@@ -70,6 +70,8 @@ pub struct Options {
     pub streams: usize,
     /// Where the weights come from.
     pub weights: WeightsFrom,
+    /// Outputs that are inputs of the next run: patterns of an output's and an input's name, with at most one `*` each.
+    pub states: Vec<(String, String)>,
     /// Whether the module also has a function for each step, for tools that time them.
     pub per_step: bool,
 }
@@ -84,6 +86,7 @@ impl Default for Options {
             pins: Vec::new(),
             streams: 1,
             weights: WeightsFrom::Embed,
+            states: Vec::new(),
             per_step: false,
         }
     }
@@ -104,6 +107,9 @@ impl Options {
         }
         for (i, t) in &self.import.input_values {
             let _ = write!(text, ", input {i} only with the value {t:?} it was compiled for");
+        }
+        for (output, input) in &self.states {
+            let _ = write!(text, ", state {output} = {input}");
         }
         if self.wish.policy != Wish::default().policy {
             let _ = write!(text, ", placement = {:?}", self.wish.policy);
@@ -174,10 +180,11 @@ pub fn program_with(
     meta: Meta,
     providers: &Providers<'_>,
 ) -> Result<Program, CompileErrors> {
-    let (lowered, schedule, device, placement) = distribute(graph, options, providers)?;
+    let states = lower::state::pairs(graph, &options.states)?;
+    let (lowered, schedule, device, placement) = distribute(graph, options, &states, providers)?;
     let expected = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule)?;
-    let program = program::assemble_on(graph, lowered, schedule, arena, device, meta)?;
+    let program = program::assemble_on(graph, lowered, schedule, arena, device, &states, meta)?;
     let program = Program { placement, ..program };
     verify::verify(&program, &expected)?;
     Ok(program)
@@ -188,10 +195,16 @@ type Distributed = (Lowered, Schedule, Option<DevicePlan>, Option<Summary>);
 
 /// Which device and stream does what: by placement where the target has devices beside the CPU, each node lowered by the
 /// provider of its device.
-fn distribute(graph: &Graph, options: &Options, providers: &Providers<'_>) -> Result<Distributed, CompileErrors> {
+fn distribute(
+    graph: &Graph,
+    options: &Options,
+    states: &[lower::state::StatePair],
+    providers: &Providers<'_>,
+) -> Result<Distributed, CompileErrors> {
     let target = options.machine.target.as_ref().clone().with_host_streams(options.streams);
     if target.n_devices() == 1 {
-        let (lowered, schedule) = streams::plan_for(graph, lower::lower(graph, options.streams)?, &target)?;
+        let lowered = lower::lower_with_states(graph, options.streams, states)?;
+        let (lowered, schedule) = streams::plan_for(graph, lowered, &target)?;
         return Ok((lowered, schedule, None, None));
     }
     let tasks = ep::tasks::tasks(graph, &target, providers, &options.pins)?;
@@ -200,9 +213,13 @@ fn distribute(graph: &Graph, options: &Options, providers: &Providers<'_>) -> Re
     let devices = &decided.placed.placement.device;
     let eps = devices.iter().map(|d| providers.of(&target, *d)).collect::<Result<Vec<_>, _>>();
     let eps = eps.map_err(|e| CompileError::new(Stage::Plan, e))?;
-    let lowered = lower::lower_by(graph, options.streams, &|node, op, cx| eps[node].lower(op, cx))?;
+    let lowered = lower::lower_by(graph, options.streams, states, &|node, op, cx| eps[node].lower(op, cx))?;
     match ep::npu::plan::device(&target) {
         Some(npu) if devices.contains(&npu) => {
+            if !states.is_empty() {
+                let message = "outputs that are inputs of the next run are not supported on a target with a device yet";
+                return Err(CompileError::new(Stage::Plan, message).into());
+            }
             let nodes: Vec<bool> = devices.iter().map(|d| *d == npu).collect();
             let (lowered, schedule, plan) = ep::npu::plan::plan(graph, lowered, &target, npu, &nodes)?;
             Ok((lowered, schedule, Some(plan), summary))

@@ -8,6 +8,7 @@ use crate::ep::npu::plan::DevicePlan;
 use crate::ep::place::Summary;
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::ir::{Dim, Graph, Symbol, SymbolSource, TensorType};
+use crate::lower::state::StatePair;
 use crate::lower::{BufferKind, Call, Lowered};
 use crate::memory::ArenaPlan;
 use crate::streams::Schedule;
@@ -55,6 +56,17 @@ pub struct Weight {
     pub data: Bytes,
 }
 
+/// An output that is an input of the next run: two pieces of memory that change places after each run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Index of the output.
+    pub output_idx: usize,
+    /// Index of the input.
+    pub input_idx: usize,
+    /// Size of each piece in bytes, a multiple of [`ALIGN`].
+    pub bytes: u64,
+}
+
 /// An extent known only at run time, and where a run keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
@@ -85,6 +97,8 @@ pub struct Program {
     pub steps: Vec<PlannedStep>,
     /// Which stream runs which step, and where streams wait for each other.
     pub schedule: Schedule,
+    /// Outputs that are inputs of the next run.
+    pub states: Vec<State>,
     /// Constants.
     pub weights: Vec<Weight>,
     /// Size of the weights region.
@@ -120,6 +134,7 @@ impl Program {
         let fixed = |b: u64| Dim::Const(i64::try_from(b).unwrap_or(i64::MAX));
         let mut all = vec![fixed(self.arena.bytes), fixed(self.weight_bytes)];
         all.extend(self.inputs.iter().map(|p| p.ty.bytes()));
+        all.extend(self.states.iter().map(|s| fixed(s.bytes)));
         all.extend(self.device.iter().map(|d| fixed(d.capacity_bytes)));
         all
     }
@@ -147,9 +162,10 @@ pub fn assemble(
     lowered: Lowered,
     schedule: Schedule,
     arena: ArenaPlan,
+    states: &[StatePair],
     meta: Meta,
 ) -> Result<Program, CompileErrors> {
-    assemble_on(graph, lowered, schedule, arena, None, meta)
+    assemble_on(graph, lowered, schedule, arena, None, states, meta)
 }
 
 /// As [`assemble`], with a device beside the CPU.
@@ -159,6 +175,7 @@ pub fn assemble_on(
     schedule: Schedule,
     arena: ArenaPlan,
     device: Option<DevicePlan>,
+    states: &[StatePair],
     meta: Meta,
 ) -> Result<Program, CompileErrors> {
     let (weight_offsets, weights, weight_bytes) = place_weights(&lowered);
@@ -168,7 +185,8 @@ pub fn assemble_on(
     }
     let mut outputs = Vec::new();
     for ((name, v), place) in graph.outputs.iter().zip(&lowered.outputs) {
-        let base = arena.offsets[place.buffer as usize];
+        let state = matches!(lowered.buffers[place.buffer as usize].kind, BufferKind::State(_));
+        let base = if state { Some(0) } else { arena.offsets[place.buffer as usize] };
         let base = base.ok_or_else(|| CompileError::new(Stage::Plan, format!("output \"{name}\" has no memory")))?;
         outputs.push(Port { name: name.clone(), ty: graph.tensor_type(*v)?.clone(), off: base + place.off });
     }
@@ -202,6 +220,7 @@ pub fn assemble_on(
     }
     let Meta { name, sha256, options } = meta;
     let (extents, n_slots) = place_extents(&inputs, &outputs, &steps);
+    let states = states.iter().map(|s| state(s, &inputs, &outputs)).collect::<Result<_, _>>()?;
     Ok(Program {
         extents,
         n_slots,
@@ -212,6 +231,7 @@ pub fn assemble_on(
         outputs,
         steps,
         schedule,
+        states,
         weights,
         weight_bytes,
         arena,
@@ -245,6 +265,7 @@ pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, Com
         extents: Vec::new(),
         n_slots: 0,
         schedule: Schedule::one(&vec![0; steps.len()]),
+        states: Vec::new(),
         steps,
         weights,
         weight_bytes,
@@ -253,6 +274,17 @@ pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, Com
         placement: None,
         flops: 0,
     })
+}
+
+/// How large a state's memory is: it holds what comes in and what goes out.
+fn state(pair: &StatePair, inputs: &[Port], outputs: &[Port]) -> Result<State, CompileError> {
+    let StatePair { output_idx, input_idx } = *pair;
+    let bytes = |p: &Port| {
+        let most = p.ty.bytes().upper().and_then(|b| u64::try_from(b).ok());
+        most.ok_or_else(|| CompileError::new(Stage::Plan, format!("the size of \"{}\" has no bound", p.name)))
+    };
+    let most = bytes(&inputs[input_idx])?.max(bytes(&outputs[output_idx])?);
+    Ok(State { output_idx, input_idx, bytes: most.next_multiple_of(ALIGN as u64) })
 }
 
 /// The call with its operands' regions and offsets. The memory of a device is the region behind the inputs; `device` are the
@@ -270,6 +302,7 @@ fn baked(
         let (mem, base) = match &lowered.buffers[b].kind {
             BufferKind::Weight(_) => (WEIGHTS, Some(weight_offsets[b])),
             BufferKind::Input(i) | BufferKind::Outer(i) => (INPUTS + *i as u32, Some(0)),
+            BufferKind::State(k) => (INPUTS + (n_inputs + k) as u32, Some(0)),
             BufferKind::Activation | BufferKind::Scratch => (ARENA, arena.offsets[b]),
             BufferKind::OnDevice => (INPUTS + n_inputs as u32, device.and_then(|offsets| offsets[b])),
         };

@@ -91,6 +91,7 @@ fn options(args: &Arguments) -> Result<Options> {
         }
         check_options(&options).map_err(|e| syn::Error::new(bound.span, e))?;
     }
+    options.states = args.states.iter().map(|(o, i)| (o.value.clone(), i.value.clone())).collect();
     if let Some(weights) = &args.weights {
         options.weights = weights.value;
     }

@@ -7,10 +7,11 @@
     venv/bin/python tests/peers/compare.py FOLDER… [--rounds 5] [--iters 10] [--threads 1]
 
 FOLDER holds model.onnx and test_data_set_0 (ONNX's own layout). Each round runs every peer once, one after the other, so
-that what else the machine does meets all of them; the figure is the median over all runs of all rounds. Ratios are what
-counts: the machine's own speed cancels. Needs numpy, onnx and onnxruntime; a peer that fails is shown as such.
+that what else the machine does meets all of them. A time is the median over all runs of all rounds; a ratio is the median
+over the rounds of the ratio of the round's medians. Ratios are what counts: the machine's own speed cancels. Needs numpy,
+onnx and onnxruntime; a peer that fails is shown as such.
 """
-import argparse, json, math, os, statistics, subprocess, sys, time
+import argparse, json, math, os, re, statistics, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -20,9 +21,11 @@ def target_dir(manifest_dir):
     return os.environ.get("CARGO_TARGET_DIR", os.path.join(manifest_dir, "target"))
 
 
-def kiln(folder, iters, threads):
+def kiln(folder, iters, threads, names):
     exe = os.path.join(target_dir(ROOT), "release", "kilnc")
     args = [exe, "bench", os.path.join(folder, "model.onnx"), "--iters", str(iters), "--threads", str(threads), "--json", "-q"]
+    for k, name in enumerate(names):
+        args += ["--input", f"{name}=" + os.path.join(folder, "test_data_set_0", f"input_{k}.pb")]
     out = subprocess.run(args, capture_output=True, text=True)
     if out.returncode:
         raise RuntimeError(out.stderr.strip()[-200:])
@@ -30,7 +33,16 @@ def kiln(folder, iters, threads):
     return result.get("times_ns") or [result["median_ns"]]
 
 
-def tract(folder, iters, threads):
+def inbench(exe, folder, iters):
+    """The same program run inside the compiler (cargo build --release -p kiln-compiler --example inbench): no module is built."""
+    out = subprocess.run([exe, folder, str(iters), "0"], capture_output=True, text=True)
+    found = re.search(r"median (\d+) us", out.stdout)
+    if out.returncode or not found:
+        raise RuntimeError(out.stderr.strip()[-200:])
+    return [int(found[1]) * 1000]
+
+
+def tract(folder, iters):
     exe = os.path.join(target_dir(HERE), "release", "kiln-peers")
     out = subprocess.run([exe, folder, str(iters)], capture_output=True, text=True)
     if out.returncode:
@@ -70,6 +82,7 @@ def main():
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--iters", type=int, default=10)
     p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--inbench", metavar="EXE", help="time kiln by this example of kiln-compiler instead of built modules")
     a = p.parse_args()
     print("| model | kiln, ms | ONNX Runtime, ms | tract, ms | kiln / ONNX Runtime | kiln / tract |\n|--|--|--|--|--|--|")
     ratios = {"ort": [], "tract": []}
@@ -77,23 +90,27 @@ def main():
         folder = folder.rstrip("/")
         times = {"kiln": [], "ort": [], "tract": []}
         errors = {}
-        session = None
+        session = OnnxRuntime(folder, a.threads)
         for _ in range(a.rounds):
             for name in times:
                 if name in errors:
                     continue
                 try:
                     if name == "ort":
-                        session = session or OnnxRuntime(folder, a.threads)
-                        times[name] += session(a.iters)
+                        times[name].append(session(a.iters))
+                    elif name == "tract":
+                        times[name].append(tract(folder, a.iters))
+                    elif a.inbench:
+                        times[name].append(inbench(a.inbench, folder, a.iters))
                     else:
-                        times[name] += {"kiln": kiln, "tract": tract}[name](folder, a.iters, a.threads)
+                        times[name].append(kiln(folder, a.iters, a.threads, list(session.feed)))
                 except Exception as e:
                     errors[name] = str(e)
                     print(f"{os.path.basename(folder)}: {name}: {e}", file=sys.stderr)
-        ms = {k: statistics.median(v) / 1e6 if v else None for k, v in times.items()}
+        ms = {k: statistics.median(sum(v, [])) / 1e6 if v else None for k, v in times.items()}
         text = lambda x: f"{x:.2f}" if x is not None else "–"
-        ratio = lambda peer: ms["kiln"] / ms[peer] if ms["kiln"] and ms[peer] else None
+        rounds = lambda peer: [statistics.median(k) / statistics.median(p) for k, p in zip(times["kiln"], times[peer])]
+        ratio = lambda peer: statistics.median(rounds(peer)) if rounds(peer) else None
         for peer in ratios:
             if ratio(peer):
                 ratios[peer].append(ratio(peer))

@@ -124,6 +124,13 @@ impl CompileArgs {
                 return Err(Failure::Misuse(format!("--dim {text}: \"{name}\" is given twice")));
             }
         }
+        for text in &self.state {
+            let (output, input) =
+                text.split_once('=').filter(|(o, i)| !o.is_empty() && !i.is_empty()).ok_or_else(|| {
+                    Failure::Misuse(format!("--state {text}: expected OUT=IN, names or patterns with one *"))
+                })?;
+            options.states.push((output.to_owned(), input.to_owned()));
+        }
         check_options(&options).map_err(Failure::Misuse)?;
         Ok(options)
     }
@@ -159,7 +166,6 @@ impl CompileArgs {
         let missing = [
             ("--arenas branch", self.arenas.as_deref() == Some("branch")),
             ("--budget", self.budget.is_some()),
-            ("--state", !self.state.is_empty()),
             ("--profile", self.profile.is_some()),
         ];
         match missing.iter().find(|(_, given)| *given) {

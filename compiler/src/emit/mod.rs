@@ -9,6 +9,7 @@ mod dims;
 mod model;
 mod names;
 mod ports;
+mod states;
 mod steps;
 mod streams;
 mod text;

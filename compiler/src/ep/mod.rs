@@ -155,18 +155,12 @@ pub trait ExecutionProvider: fmt::Debug + Send + Sync {
 }
 
 /// The providers at hand.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Providers<'a> {
     more: &'a [&'a dyn ExecutionProvider],
 }
 
 static SHIPPED: [&dyn ExecutionProvider; 2] = [&cpu::Cpu, &npu::SimulatedNpu];
-
-impl Default for Providers<'_> {
-    fn default() -> Self {
-        Self { more: &[] }
-    }
-}
 
 impl<'a> Providers<'a> {
     /// The shipped ones and these; one of these goes before a shipped one of the same name.

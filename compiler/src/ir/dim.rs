@@ -52,6 +52,8 @@ pub enum Atom {
     Max(Box<Dim>, Box<Dim>),
     /// The smaller one.
     Min(Box<Dim>, Box<Dim>),
+    /// What two extents broadcast to: the second one where the first is 1, else the first.
+    Broadcast(Box<Dim>, Box<Dim>),
 }
 
 /// An integer known at compile time, or an expression over symbols.
@@ -204,6 +206,24 @@ impl Dim {
         }
     }
 
+    /// The extent that two broadcast to, if they do: equal, or one of them 1. What is found at run time must be checked then.
+    pub fn broadcast(&self, o: &Self) -> Option<Self> {
+        match (self.as_const(), o.as_const()) {
+            _ if self == o || o.is(1) => Some(self.clone()),
+            _ if self.is(1) => Some(o.clone()),
+            (Some(_), Some(_)) => None,
+            (Some(_), None) => Some(self.clone()),
+            (None, Some(_)) => Some(o.clone()),
+            _ if self.lower() > 1 => Some(self.clone()),
+            _ if o.lower() > 1 => Some(o.clone()),
+            _ => {
+                // In an order of their own, so that equal shapes compare equal.
+                let (a, b) = if self < o { (self, o) } else { (o, self) };
+                Some(Self::atom(Atom::Broadcast(Box::new(a.clone()), Box::new(b.clone()))))
+            }
+        }
+    }
+
     /// Whether it is at least `o` for every value of the symbols, as far as bounds tell.
     fn is_at_least(&self, o: &Self) -> bool {
         o.upper().is_some_and(|u| self.lower() >= u) || (self.clone() - o.clone()).lower() >= 0
@@ -270,7 +290,11 @@ impl Dim {
             for atom in p.keys().flatten() {
                 match atom {
                     Atom::Symbol(s) => f(s),
-                    Atom::FloorDiv(a, b) | Atom::Rem(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
+                    Atom::FloorDiv(a, b)
+                    | Atom::Rem(a, b)
+                    | Atom::Max(a, b)
+                    | Atom::Min(a, b)
+                    | Atom::Broadcast(a, b) => {
                         a.symbols(f);
                         b.symbols(f);
                     }
@@ -294,6 +318,7 @@ impl Atom {
             }
             Self::Rem(_, b) => (0, b.upper().map(|u| (u - 1).max(0))),
             Self::Max(a, b) => (a.lower().max(b.lower()), a.upper().zip(b.upper()).map(|(a, b)| a.max(b))),
+            Self::Broadcast(a, b) => (a.lower().min(b.lower()), a.upper().zip(b.upper()).map(|(a, b)| a.max(b))),
             Self::Min(a, b) => {
                 let high = match (a.upper(), b.upper()) {
                     (Some(a), Some(b)) => Some(a.min(b)),
@@ -318,6 +343,10 @@ impl Atom {
                 constant(a.rem(&b))
             }
             Self::Max(a, b) => a.eval(value_of).max(b.eval(value_of)),
+            Self::Broadcast(a, b) => match a.eval(value_of) {
+                1 => b.eval(value_of),
+                a => a,
+            },
             Self::Min(a, b) => a.eval(value_of).min(b.eval(value_of)),
         }
     }
@@ -397,6 +426,7 @@ impl fmt::Display for Atom {
             Self::Rem(a, b) => write!(f, "({a} mod {b})"),
             Self::Max(a, b) => write!(f, "max({a}, {b})"),
             Self::Min(a, b) => write!(f, "min({a}, {b})"),
+            Self::Broadcast(a, b) => write!(f, "broadcast({a}, {b})"),
         }
     }
 }
@@ -449,6 +479,21 @@ mod tests {
         assert_eq!((s.clone() + d(1)) - s.clone(), d(1));
         assert_eq!((s.clone() * n.clone()).exact_div(&n), Some(s.clone()));
         assert_eq!((s.clone() * d(2)).rem(&d(2)), d(0));
+    }
+
+    #[test]
+    fn broadcast_extents() {
+        let (a, b) = (sym("a", 8), sym("b", 4));
+        let joint = a.broadcast(&b).unwrap();
+        assert_eq!(Some(&joint), b.broadcast(&a).as_ref());
+        assert_eq!((joint.lower(), joint.upper()), (1, Some(8)));
+        for (x, y, want) in [(1, 4, 4), (8, 1, 8), (3, 3, 3), (0, 1, 0), (1, 0, 0)] {
+            assert_eq!(joint.eval(&|s| if s.name == "a" { x } else { y }), want);
+        }
+        assert_eq!(a.broadcast(&d(1)), Some(a.clone()));
+        assert_eq!(a.broadcast(&d(5)), Some(d(5)));
+        assert_eq!(d(4).broadcast(&d(5)), None);
+        assert_eq!(d(4).broadcast(&d(1)), Some(d(4)));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 pub mod call;
 pub mod control;
 mod cx;
+pub mod state;
 
 pub use call::{Call, CallOperand, FieldText};
 pub use cx::{LowerCx, value_bytes, width_of};
@@ -28,6 +29,8 @@ pub enum BufferKind {
     Weight(Bytes),
     /// A graph input, read from the caller's memory.
     Input(usize),
+    /// Where a result lies that is a graph input of the next run: by position in the list of states.
+    State(usize),
     /// A part of another buffer, or scratch, in the memory of a device.
     OnDevice,
     /// In a body of a control-flow node: memory of the graph around it, by position in the body's list.
@@ -110,14 +113,28 @@ impl Lowered {
 
 /// Lowers a whole graph. All nodes' errors are collected.
 pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> {
-    lower_by(graph, n_streams, &|_, op, cx| (op.lower)(cx))
+    lower_with_states(graph, n_streams, &[])
+}
+
+/// Lowers a whole graph, with outputs that are inputs of the next run.
+pub fn lower_with_states(
+    graph: &Graph,
+    n_streams: usize,
+    states: &[state::StatePair],
+) -> Result<Lowered, CompileErrors> {
+    lower_by(graph, n_streams, states, &|_, op, cx| (op.lower)(cx))
 }
 
 /// How a node is lowered: its position, its operator's row, and what to lower into.
 pub type Rule<'r> = dyn Fn(usize, &OpDef, &mut LowerCx<'_>) -> Result<(), CompileError> + 'r;
 
-/// As [`lower`], each node by a rule that need not be its operator's own (the nodes of bodies by their own).
-pub fn lower_by(graph: &Graph, n_streams: usize, rule: &Rule<'_>) -> Result<Lowered, CompileErrors> {
+/// As [`lower_with_states`], each node by a rule that need not be its operator's own (the nodes of bodies by their own).
+pub fn lower_by(
+    graph: &Graph,
+    n_streams: usize,
+    states: &[state::StatePair],
+    rule: &Rule<'_>,
+) -> Result<Lowered, CompileErrors> {
     let mut out = Lowered { places: vec![None; graph.values.len()], n_slots: graph.n_slots, ..Lowered::default() };
     let mut errors = CompileErrors::default();
     for (i, &v) in graph.inputs.iter().enumerate() {
@@ -139,13 +156,15 @@ pub fn lower_by(graph: &Graph, n_streams: usize, rule: &Rule<'_>) -> Result<Lowe
         return Err(errors);
     }
     place_outputs(graph, &mut out)?;
+    state::bind(graph, &mut out, states)?;
     drop_dead_steps(&mut out);
     Ok(out)
 }
 
 /// Drops calls that write only what nobody reads: arithmetic on shapes, of which the plan holds the results already.
 pub(crate) fn drop_dead_steps(out: &mut Lowered) {
-    let mut read: Vec<bool> = out.buffers.iter().map(|b| matches!(b.kind, BufferKind::Outer(_))).collect();
+    let mut read: Vec<bool> =
+        out.buffers.iter().map(|b| matches!(b.kind, BufferKind::Outer(_) | BufferKind::State(_))).collect();
     for place in &out.outputs {
         read[place.buffer as usize] = true;
     }

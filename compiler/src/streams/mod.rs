@@ -138,7 +138,8 @@ pub fn plan_for(graph: &Graph, lowered: Lowered, target: &Target) -> Result<(Low
     if n_streams < 2 || lowered.steps.is_empty() {
         return Ok((lowered, one));
     }
-    let list = tasks::list(&lowered, &costs, target, n_streams);
+    let private = private_scratch(&lowered, &lowered.steps);
+    let list = tasks::list(&lowered, &costs, &private, target, n_streams);
     let best = planner::best(&list, target, true);
     let gain = one.predicted_ns.saturating_sub(best.timeline.end_ns);
     if u128::from(gain) * 1000 < u128::from(one.predicted_ns) * u128::from(LEAST_GAIN_PERMILLE) {

@@ -49,6 +49,14 @@ impl Elem for [u64; 2] {
 /// The slot of an extent that nobody reads.
 pub const NO_SLOT: usize = u32::MAX as usize;
 
+/// As `part_end`: all units, however many the extents of the run make.
+pub const WHOLE: usize = usize::MAX;
+
+/// The end of a part: as given, or all units.
+pub(crate) const fn part_end(end: usize, units: usize) -> usize {
+    if end == WHOLE { units } else { end }
+}
+
 /// One instantiation of a kernel.
 pub struct Entry<D> {
     /// Name of the function in this crate.

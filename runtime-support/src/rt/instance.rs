@@ -77,10 +77,56 @@ fn heap(_: usize) -> Option<Arena<'static>> {
     None
 }
 
-/// Puts arena and weights into the first two regions.
-fn fill<'r>(regions: &mut [Region<'r>], arena: &'r mut Arena<'_>, weights: &'r Weights) {
+/// An output that is an input of the next run: two pieces of memory behind the arena that change places after each run.
+#[derive(Clone, Copy, Debug)]
+pub struct StateInfo {
+    /// Region of the input.
+    pub input: usize,
+    /// Region of the output.
+    pub output: usize,
+    /// Size of each piece in bytes, a multiple of 64.
+    pub bytes: usize,
+}
+
+/// The states of a model.
+#[derive(Clone, Copy, Debug)]
+struct States {
+    /// Where their memory begins.
+    start: usize,
+    all: &'static [StateInfo],
+    /// Whether the second piece of each holds the input.
+    swapped: bool,
+}
+
+impl States {
+    /// Where the piece that holds the input of state `k` lies.
+    fn offset(&self, k: usize) -> Option<usize> {
+        let before: usize = self.all.get(..k)?.iter().map(|s| 2 * s.bytes).sum();
+        Some(self.start + before + if self.swapped { self.all.get(k)?.bytes } else { 0 })
+    }
+}
+
+/// Puts arena and weights into the first two regions, and the states into theirs.
+fn fill<'r>(regions: &mut [Region<'r>], arena: &'r mut Arena<'_>, weights: &'r Weights, states: &States) {
+    let bytes = arena.bytes_mut();
+    let (main, mut rest) = bytes.split_at_mut(states.start.min(bytes.len()));
+    for s in states.all {
+        if rest.len() < 2 * s.bytes {
+            return;
+        }
+        let (first, tail) = rest.split_at_mut(s.bytes);
+        let (second, tail) = tail.split_at_mut(s.bytes);
+        rest = tail;
+        let (input, output) = if states.swapped { (second, first) } else { (first, second) };
+        if let Some(region) = regions.get_mut(s.input) {
+            *region = Region::read(input);
+        }
+        if let Some(region) = regions.get_mut(s.output) {
+            *region = Region::write(output);
+        }
+    }
     if let [a, w, ..] = regions {
-        *a = Region::write(arena.bytes_mut());
+        *a = Region::write(main);
         *w = Region::read(weights.bytes());
     }
 }
@@ -109,6 +155,7 @@ pub struct Instance<'a> {
     weights: Weights,
     isa: Isa,
     state: RunState,
+    states: States,
     #[cfg(feature = "std")]
     pub(super) workers: Option<Workers>,
     #[cfg(feature = "std")]
@@ -149,10 +196,39 @@ impl<'a> Instance<'a> {
             weights,
             isa: Isa::detect(),
             state: RunState::new(),
+            states: States { start: usize::MAX, all: &[], swapped: false },
             #[cfg(feature = "std")]
             workers: None,
             #[cfg(feature = "std")]
             npu: None,
+        }
+    }
+
+    /// With states, whose memory begins at byte `start` of the arena's.
+    #[must_use]
+    pub fn with_states(self, start: usize, all: &'static [StateInfo]) -> Self {
+        Self { states: States { start, all, swapped: false }, ..self }
+    }
+
+    /// Where the memory of a state lies: what the last run wrote, and the next one reads.
+    pub fn state(&self, k: usize) -> u64 {
+        self.states.offset(k).map_or(u64::MAX, |off| off as u64)
+    }
+
+    /// Replaces what the next run reads of a state.
+    pub fn set_state(&mut self, k: usize, bytes: &[u8]) -> Result<(), Error> {
+        let info = self.states.all.get(k).zip(self.states.offset(k));
+        let Some((info, off)) = info else { return Err(Error::Output) };
+        let wrong = Error::Input { input_idx: info.input, expected: info.bytes, given: bytes.len() };
+        let room = self.arena.bytes_mut().get_mut(off..off + info.bytes).ok_or(wrong)?;
+        room.get_mut(..bytes.len()).ok_or(wrong)?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// All states zero.
+    pub fn clear_states(&mut self) {
+        if let Some(all) = self.arena.bytes_mut().get_mut(self.states.start..) {
+            all.fill(0);
         }
     }
 
@@ -176,8 +252,8 @@ impl<'a> Instance<'a> {
         nodes: &'static [(u32, &'static str)],
         steps: fn(&Cx<'_>),
     ) -> Result<(), Error> {
-        let Self { arena, weights, npu, .. } = self;
-        fill(regions, arena, weights);
+        let Self { arena, weights, npu, states, .. } = self;
+        fill(regions, arena, weights, states);
         let Some((npu, program)) = npu else { return Ok(()) };
         let run = npu.run_with(*program, regions, extents, &mut |host| steps(host.cx()));
         run.map_err(|(step, fault)| Error::Node { node: node_of(nodes, step), fault })
@@ -211,15 +287,17 @@ impl<'a> Instance<'a> {
         nodes: &'static [(u32, &'static str)],
         steps: fn(&Cx<'_>),
     ) -> Result<(), Error> {
-        let Self { arena, weights, isa, state, workers, .. } = self;
-        fill(regions, arena, weights);
+        let Self { arena, weights, isa, state, states, workers, .. } = self;
+        fill(regions, arena, weights, states);
         state.clear();
         let job = Job { regions, isa: *isa, state, dims: extents };
         if !workers.as_mut().is_some_and(|w| w.run(&job)) {
             let cx = Cx::new(regions, *isa, state, extents);
             caught(&cx, || steps(&cx));
         }
-        outcome(state, nodes)
+        outcome(state, nodes)?;
+        states.swapped = !states.swapped;
+        Ok(())
     }
 
     /// Runs one step after the other and calls `each` with the number of every one that is done.
@@ -246,12 +324,14 @@ impl<'a> Instance<'a> {
         nodes: &'static [(u32, &'static str)],
         steps: &mut dyn FnMut(&Cx<'_>),
     ) -> Result<(), Error> {
-        let Self { arena, weights, isa, state, .. } = self;
-        fill(regions, arena, weights);
+        let Self { arena, weights, isa, state, states, .. } = self;
+        fill(regions, arena, weights, states);
         state.clear();
         let cx = Cx::new(regions, *isa, state, extents);
         steps(&cx);
-        outcome(state, nodes)
+        outcome(state, nodes)?;
+        states.swapped = !states.swapped;
+        Ok(())
     }
 
     /// An output in the arena.

@@ -77,7 +77,7 @@ fn on_npu(graph: &Graph, target: &Target) -> Option<(Program, Expectation, usize
     let (lowered, schedule, device) = plan(graph, lowered, target, npu, &nodes).unwrap_or_else(|e| panic!("{e}"));
     let expected = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule).unwrap_or_else(|e| panic!("{e}"));
-    let program = assemble_on(graph, lowered, schedule, arena, Some(device), Meta::default());
+    let program = assemble_on(graph, lowered, schedule, arena, Some(device), &[], Meta::default());
     let program = program.unwrap_or_else(|e| panic!("{e}"));
     verify::verify(&program, &expected).unwrap_or_else(|e| panic!("{e}"));
     Some((program, expected, n))

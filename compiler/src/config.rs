@@ -104,6 +104,9 @@ impl Config {
     pub fn compile(&self, model: impl AsRef<Path>) -> Result<(), ConfigError> {
         let model = model.as_ref();
         let fail = |what: String| ConfigError { model: model.to_owned(), what };
+        if crate::plan::target::Target::shipped(&self.target).is_none() {
+            println!("cargo:rerun-if-changed={}", self.target);
+        }
         let machine = crate::machine::Machine::named(&self.target).map_err(&fail)?;
         crate::check_options(&self.options).map_err(&fail)?;
         let out = self.out_dir.clone().or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from));

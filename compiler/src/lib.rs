@@ -40,7 +40,7 @@ use ep::Providers;
 use ep::npu::plan::DevicePlan;
 use ep::pin::Pin;
 use ep::place::{Summary, Wish};
-use error::CompileErrors;
+use error::{CompileError, CompileErrors, Stage};
 use import::ImportOptions;
 use ir::Graph;
 use lower::Lowered;
@@ -171,9 +171,18 @@ pub fn compile_graph(graph: &Graph, decoded: &Decoded, options: &Options) -> Res
 
 /// The same for a graph that need not come from a file.
 pub fn program_of(graph: &Graph, options: &Options, meta: Meta) -> Result<Program, CompileErrors> {
+    program_with(graph, options, meta, &Providers::default())
+}
+
+/// The same with further execution providers.
+pub fn program_with(
+    graph: &Graph,
+    options: &Options,
+    meta: Meta,
+    providers: &Providers<'_>,
+) -> Result<Program, CompileErrors> {
     let states = lower::state::pairs(graph, &options.states)?;
-    let lowered = lower::lower_with_states(graph, options.streams, &states)?;
-    let (lowered, schedule, device, placement) = distribute(graph, lowered, options)?;
+    let (lowered, schedule, device, placement) = distribute(graph, options, &states, providers)?;
     let expected = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule)?;
     let program = program::assemble_on(graph, lowered, schedule, arena, device, &states, meta)?;
@@ -185,26 +194,42 @@ pub fn program_of(graph: &Graph, options: &Options, meta: Meta) -> Result<Progra
 /// Calls, streams, the device's part and the placement.
 type Distributed = (Lowered, Schedule, Option<DevicePlan>, Option<Summary>);
 
-/// Which device and stream does what: by placement where the target has a device beside the CPU.
-fn distribute(graph: &Graph, lowered: Lowered, options: &Options) -> Result<Distributed, CompileErrors> {
+/// Which device and stream does what: by placement where the target has devices beside the CPU, each node lowered by the
+/// provider of its device.
+fn distribute(
+    graph: &Graph,
+    options: &Options,
+    states: &[lower::state::StatePair],
+    providers: &Providers<'_>,
+) -> Result<Distributed, CompileErrors> {
     let target = options.machine.target.as_ref().clone().with_host_streams(options.streams);
-    let mut summary = None;
-    if let Some(device) = ep::npu::plan::device(&target) {
-        let tasks = ep::tasks::tasks(graph, &target, &Providers::default(), &options.pins)?;
-        let decided = ep::place::place(&tasks, &target, &options.wish)?;
-        summary = Some(ep::place::summary(&tasks, &target, &decided));
-        let nodes: Vec<bool> = decided.placed.placement.device.iter().map(|d| *d == device).collect();
-        if nodes.contains(&true) {
-            if !options.states.is_empty() {
+    if target.n_devices() == 1 {
+        let lowered = lower::lower_with_states(graph, options.streams, states)?;
+        let (lowered, schedule) = streams::plan_for(graph, lowered, &target)?;
+        return Ok((lowered, schedule, None, None));
+    }
+    let tasks = ep::tasks::tasks(graph, &target, providers, &options.pins)?;
+    let decided = ep::place::place(&tasks, &target, &options.wish)?;
+    let summary = Some(ep::place::summary(&tasks, &target, &decided));
+    let devices = &decided.placed.placement.device;
+    let eps = devices.iter().map(|d| providers.of(&target, *d)).collect::<Result<Vec<_>, _>>();
+    let eps = eps.map_err(|e| CompileError::new(Stage::Plan, e))?;
+    let lowered = lower::lower_by(graph, options.streams, states, &|node, op, cx| eps[node].lower(op, cx))?;
+    match ep::npu::plan::device(&target) {
+        Some(npu) if devices.contains(&npu) => {
+            if !states.is_empty() {
                 let message = "outputs that are inputs of the next run are not supported on a target with a device yet";
-                return Err(error::CompileError::new(error::Stage::Plan, message).into());
+                return Err(CompileError::new(Stage::Plan, message).into());
             }
-            let (lowered, schedule, plan) = ep::npu::plan::plan(graph, lowered, &target, device, &nodes)?;
-            return Ok((lowered, schedule, Some(plan), summary));
+            let nodes: Vec<bool> = devices.iter().map(|d| *d == npu).collect();
+            let (lowered, schedule, plan) = ep::npu::plan::plan(graph, lowered, &target, npu, &nodes)?;
+            Ok((lowered, schedule, Some(plan), summary))
+        }
+        _ => {
+            let (lowered, schedule) = streams::plan_for(graph, lowered, &target)?;
+            Ok((lowered, schedule, None, summary))
         }
     }
-    let (lowered, schedule) = streams::plan_for(graph, lowered, &target)?;
-    Ok((lowered, schedule, None, summary))
 }
 
 /// SHA-256 in hexadecimal.

@@ -154,13 +154,13 @@ fn sync_ns() -> u64 {
         let mut looks = 0u32;
         while counter.load(Ordering::Acquire) < turn {
             looks += 1;
-            if looks % 1024 == 0 {
+            if looks.is_multiple_of(1024) {
                 std::thread::yield_now();
             }
         }
     };
     let rate = per_second(2 * TURNS, || {
-        (there.store(0, Ordering::Release), back.store(0, Ordering::Release));
+        [&there, &back].iter().for_each(|counter| counter.store(0, Ordering::Release));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for turn in 1..=TURNS {

@@ -86,9 +86,9 @@ impl Candidate<'_> {
         kernel_ns(self.target, self.device, dtype, self.work.macs, self.work.bytes)
     }
 
-    /// The kernel calls of the operator's own lowering, over buffers of their own.
-    pub fn calls(&self) -> Result<Lowered, CompileError> {
-        lower::isolated(self.view.graph, self.node_idx)
+    /// The kernel calls that a provider lowers it to, over buffers of their own.
+    pub fn calls(&self, ep: &dyn ExecutionProvider) -> Result<Lowered, CompileError> {
+        lower::isolated(self.view.graph, self.node_idx, &|_, op, cx| ep.lower(op, cx))
     }
 }
 
@@ -155,18 +155,12 @@ pub trait ExecutionProvider: fmt::Debug + Send + Sync {
 }
 
 /// The providers at hand.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Providers<'a> {
     more: &'a [&'a dyn ExecutionProvider],
 }
 
 static SHIPPED: [&dyn ExecutionProvider; 2] = [&cpu::Cpu, &npu::SimulatedNpu];
-
-impl Default for Providers<'_> {
-    fn default() -> Self {
-        Self { more: &[] }
-    }
-}
 
 impl<'a> Providers<'a> {
     /// The shipped ones and these; one of these goes before a shipped one of the same name.

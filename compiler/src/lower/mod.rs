@@ -13,7 +13,7 @@ pub use cx::{LowerCx, value_bytes, width_of};
 
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::ir::{Dim, Graph, ValueId};
-use crate::ops::{self, view::NodeView};
+use crate::ops::{self, OpDef, view::NodeView};
 use bytes::Bytes;
 use kiln_kernels::Role;
 use std::collections::HashMap;
@@ -128,6 +128,19 @@ pub fn lower_with_states(
     n_streams: usize,
     states: &[state::StatePair],
 ) -> Result<Lowered, CompileErrors> {
+    lower_by(graph, n_streams, states, &|_, op, cx| (op.lower)(cx))
+}
+
+/// How a node is lowered: its position, its operator's row, and what to lower into.
+pub type Rule<'r> = dyn Fn(usize, &OpDef, &mut LowerCx<'_>) -> Result<(), CompileError> + 'r;
+
+/// As [`lower_with_states`], each node by a rule that need not be its operator's own (the nodes of bodies by their own).
+pub fn lower_by(
+    graph: &Graph,
+    n_streams: usize,
+    states: &[state::StatePair],
+    rule: &Rule<'_>,
+) -> Result<Lowered, CompileErrors> {
     let mut out = Lowered { places: vec![None; graph.values.len()], n_slots: graph.n_slots, ..Lowered::default() };
     let mut errors = CompileErrors::default();
     for (i, &v) in graph.inputs.iter().enumerate() {
@@ -141,7 +154,7 @@ pub fn lower_with_states(
         }
     }
     for node_idx in 0..graph.nodes.len() {
-        if let Err(e) = lower_node(graph, node_idx, &mut out, n_streams) {
+        if let Err(e) = lower_node_by(graph, node_idx, &mut out, n_streams, rule) {
             errors.push(e);
         }
     }
@@ -179,7 +192,7 @@ pub(crate) fn drop_dead_steps(out: &mut Lowered) {
 }
 
 /// One node's calls alone: every operand that is not constant gets a buffer of its own.
-pub fn isolated(graph: &Graph, node_idx: usize) -> Result<Lowered, CompileError> {
+pub fn isolated(graph: &Graph, node_idx: usize, rule: &Rule<'_>) -> Result<Lowered, CompileError> {
     let mut out = Lowered { places: vec![None; graph.values.len()], ..Lowered::default() };
     let node = &graph.nodes[node_idx];
     for &v in node.inputs.iter().flatten() {
@@ -190,7 +203,7 @@ pub fn isolated(graph: &Graph, node_idx: usize) -> Result<Lowered, CompileError>
             out.places[v.0 as usize] = Some(Place { buffer, off: 0 });
         }
     }
-    lower_node(graph, node_idx, &mut out, 1)?;
+    lower_node_by(graph, node_idx, &mut out, 1, rule)?;
     Ok(out)
 }
 
@@ -200,11 +213,21 @@ pub(crate) fn lower_node(
     out: &mut Lowered,
     n_streams: usize,
 ) -> Result<(), CompileError> {
+    lower_node_by(graph, node_idx, out, n_streams, &|_, op, cx| (op.lower)(cx))
+}
+
+fn lower_node_by(
+    graph: &Graph,
+    node_idx: usize,
+    out: &mut Lowered,
+    n_streams: usize,
+    rule: &Rule<'_>,
+) -> Result<(), CompileError> {
     let node = &graph.nodes[node_idx];
     let named = |e: CompileError| CompileError { stage: Stage::Lower, ..e }.at_node(&node.name, &node.full_op());
     let op = ops::find(node).map_err(named)?;
     let view = NodeView { graph, node };
-    (op.lower)(&mut LowerCx::new(view, node_idx, out, n_streams)).map_err(named)
+    rule(node_idx, op, &mut LowerCx::new(view, node_idx, out, n_streams)).map_err(named)
 }
 
 /// Outputs lie in memory that the module owns: an output that is a graph input or a constant is copied at the end.

@@ -133,11 +133,12 @@ impl Turn<'_> {
             return wrong();
         }
         let side = |place: Place, stride: usize, role: Role| -> Option<(Region<'_>, Access)> {
-            // SAFETY: the program's promise, as above; the host's regions are shared with the engines for this run only.
             let (region, off) = match place {
-                Place::Sram(off) => (unsafe { self.shared.sram.share() }, off),
-                Place::Host { region, off } => (unsafe { self.current.regions.get(region as usize)?.share() }, off),
+                Place::Sram(off) => (&self.shared.sram, off),
+                Place::Host { region, off } => (self.current.regions.get(region as usize)?, off),
             };
+            // SAFETY: the program's promise, as above; the host's regions are shared with the engines for this run only.
+            let region = unsafe { region.share() };
             let reach = dma.rows.saturating_sub(1).checked_mul(stride)?.checked_add(dma.row_bytes)?;
             Some((region, Access { mem: 0, off, bytes: reach, align: 1, role }))
         };

@@ -33,8 +33,10 @@ pub const SRAM: u32 = 0;
 /// engines run at once, and what keeps their accesses apart are the program's events.
 #[macro_export]
 macro_rules! npu_program {
-    ($n_events:expr, $queues:expr) => {
+    ($n_events:expr, $queues:expr) => {{
+        let n_events: u32 = $n_events;
+        let queues: [&[$crate::npu::Command<'_>]; 3] = $queues;
         // SAFETY: the queues come from a plan whose happens-before order the verifier has proven.
-        unsafe { $crate::npu::Program::new($n_events, $queues) }
-    };
+        unsafe { $crate::npu::Program::new(n_events, queues) }
+    }};
 }

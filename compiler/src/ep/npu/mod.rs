@@ -109,7 +109,7 @@ impl ExecutionProvider for SimulatedNpu {
         let Some(pad) = Pad::of(target, node.device) else {
             return no("it has no memory of its own that the host can fill".into());
         };
-        let lowered = node.calls().map_err(|e| Decline(e.to_string()))?;
+        let lowered = node.calls(self).map_err(|e| Decline(e.to_string()))?;
         let compute_ns = compute_ns(node) / (lowered.steps.len() as u64).max(1);
         let mut cost_ns = 0u64;
         for step in &lowered.steps {

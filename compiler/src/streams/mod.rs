@@ -58,6 +58,11 @@ pub fn plan_for(graph: &Graph, lowered: Lowered, target: &Target) -> Result<(Low
             break;
         }
         all.retain(|p| u128::from(p.timeline.end_ns) * 1000 <= first * (1000 + MOST_DELAY_PERMILLE));
+        // The last resort: slower, but in the order of one stream.
+        let worth = |p: &Planned| {
+            u128::from(p.timeline.end_ns) * 1000 <= u128::from(one.predicted_ns) * (1000 - LEAST_GAIN_PERMILLE)
+        };
+        all.extend(planner::planned_in_step(&list, target).filter(worth));
         let (bytes, carried, peak) = smallest(&lowered, &all, allowed)?;
         let whole = if bytes <= allowed { None } else { largest_scratch(&carried.lowered, &peak, &carried.tasks) };
         match whole.filter(|_| round < MAX_ROUNDS) {

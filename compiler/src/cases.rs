@@ -2,6 +2,8 @@
 //!
 //! In: folders. Out: cases with their data sets, and the comparison of results with what is expected.
 
+pub mod random;
+
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::import::ImportOptions;
 use crate::ir::Tensor;
@@ -32,6 +34,8 @@ pub struct DataSet {
     pub inputs: Vec<Tensor>,
     /// Expected outputs in order.
     pub outputs: Vec<Tensor>,
+    /// For each output the law it follows, if it hangs on random numbers.
+    pub random: Vec<Option<random::Law>>,
 }
 
 /// A folder with a model and data.
@@ -101,7 +105,8 @@ impl Case {
             }
             let inputs = read_all(&folder, "input", model.graph.inputs.iter().map(|v| v.ty.as_ref()))?;
             let outputs = read_all(&folder, "output", model.graph.outputs.iter().map(|v| v.ty.as_ref()))?;
-            out.push(DataSet { inputs, outputs });
+            let random = random::laws(model, &inputs);
+            out.push(DataSet { inputs, outputs, random });
         }
         if out.is_empty() { Err(error("no test_data_set_0 beside the model")) } else { Ok(out) }
     }
@@ -142,13 +147,42 @@ impl DataSet {
         };
         self.inputs.iter().enumerate().filter(|(_, t)| small(t)).map(|(i, t)| (i, t.clone())).collect()
     }
+
+    /// Compares results with the expected ones, random ones by their law; the reason where they differ.
+    pub fn compare(&self, got: &[Tensor], tolerance: Tolerance) -> Result<(), String> {
+        same_count(got, &self.outputs)?;
+        for (i, (g, w)) in got.iter().zip(&self.outputs).enumerate() {
+            let result = match self.random.get(i) {
+                Some(Some(law)) => random::compare(g, w, law, tolerance),
+                _ => compare_one(g, w, tolerance),
+            };
+            result.map_err(|e| format!("output {i}: {e}"))?;
+        }
+        Ok(())
+    }
+
+    /// What to say of a case that passed: which outputs are random.
+    pub fn note(&self) -> String {
+        let random: Vec<_> = self.random.iter().enumerate().filter(|(_, law)| law.is_some()).collect();
+        let names: Vec<_> = random.iter().map(|(i, _)| i.to_string()).collect();
+        match names.len() {
+            0 => String::new(),
+            1 => format!("(output {} is random: compared by its distribution)", names[0]),
+            _ => format!("(outputs {} are random: compared by their distribution)", names.join(", ")),
+        }
+    }
+}
+
+fn same_count(got: &[Tensor], want: &[Tensor]) -> Result<(), String> {
+    if got.len() == want.len() {
+        return Ok(());
+    }
+    Err(format!("{} outputs, expected {}", got.len(), want.len()))
 }
 
 /// Compares results; the reason where they differ.
 pub fn compare(got: &[Tensor], want: &[Tensor], tolerance: Tolerance) -> Result<(), String> {
-    if got.len() != want.len() {
-        return Err(format!("{} outputs, expected {}", got.len(), want.len()));
-    }
+    same_count(got, want)?;
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
         compare_one(g, w, tolerance).map_err(|e| format!("output {i}: {e}"))?;
     }

@@ -74,6 +74,11 @@ impl Facts {
         }
     }
 
+    /// Whether the module needs the feature `image` of `kiln`.
+    pub fn decodes_images(&self) -> bool {
+        self.steps.iter().any(|s| s.op == "ImageDecoder")
+    }
+
     /// As text.
     pub fn text(&self) -> String {
         let mut text = String::new();

@@ -7,9 +7,11 @@
 //! On several streams it then proves that no order the schedule allows does anything else ([`streams`]).
 //! A failure is a compiler bug and stops the compile.
 
+mod device;
 mod streams;
 
 use crate::error::{CompileError, Stage};
+use crate::lower::control::covers;
 use crate::lower::{BufferKind, Call, FieldText, Lowered};
 use crate::program::{ARENA, INPUTS, Program, WEIGHTS};
 use kiln_kernels::Role;
@@ -97,6 +99,17 @@ impl Contents {
     }
 }
 
+/// Where the memory of a state begins when arena and states are numbered through.
+fn state_base(k: usize) -> u64 {
+    (1 << 62) + ((k as u64) << 45)
+}
+
+/// A place in the arena or in a state's memory, numbered through.
+fn linear(program: &Program, o: &crate::lower::CallOperand, at: u64) -> u64 {
+    let first = INPUTS as usize + program.inputs.len();
+    (o.operand.mem as usize).checked_sub(first).map_or(at, |k| state_base(k) + at)
+}
+
 /// Checks a program against what its calls were meant to touch.
 pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileError> {
     let fail = |step: usize, what: String| {
@@ -104,7 +117,9 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
         Err(CompileError::new(Stage::Verify, format!("step {step}: {what} (a bug in the compiler)")).at_node(node, ""))
     };
     let regions = program.region_bytes();
+    // What lies in the arena and, numbered on behind it, in states and in a device's memory.
     let mut contents = Contents::default();
+    let device = program.device_region();
     let mut written = vec![false; expected.kinds.len()];
     // Parts of one call fill a result together: those after the first find it begun, and nobody else's bytes in it.
     let mut begun = BTreeSet::new();
@@ -133,8 +148,10 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             let kind = &expected.kinds[buffer as usize];
             let region_fits = match kind {
                 BufferKind::Weight(_) => o.operand.mem == WEIGHTS,
-                BufferKind::Input(n) => o.operand.mem == INPUTS + *n as u32,
+                BufferKind::Input(n) | BufferKind::Outer(n) => o.operand.mem == INPUTS + *n as u32,
+                BufferKind::State(k) => o.operand.mem == INPUTS + (program.inputs.len() + k) as u32,
                 BufferKind::Activation | BufferKind::Scratch => o.operand.mem == ARENA,
+                BufferKind::OnDevice => Some(o.operand.mem) == device,
             };
             if !region_fits {
                 return fail(i, format!("operand {} is in the wrong region", o.name));
@@ -142,10 +159,14 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             if off.saturating_add(bytes) > expected.bytes[buffer as usize] {
                 return fail(i, format!("operand {} is longer than its buffer", o.name));
             }
-            if matches!(kind, BufferKind::Input(_)) && start != off {
+            if matches!(kind, BufferKind::Input(_) | BufferKind::Outer(_) | BufferKind::State(_)) && start != off {
                 return fail(i, format!("operand {} reads another part of the input", o.name));
             }
-            if writes && o.operand.mem != ARENA {
+            // A body writes the memory around it where its node says so; that is checked there.
+            if writes
+                && o.operand.mem != ARENA
+                && !matches!(kind, BufferKind::Outer(_) | BufferKind::State(_) | BufferKind::OnDevice)
+            {
                 return fail(i, format!("operand {} writes outside the arena", o.name));
             }
             // A read, or an update of a buffer that holds something already, must find that buffer's bytes. The first
@@ -163,9 +184,22 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 if off + bytes > data.len() as u64 || !place {
                     return fail(i, format!("operand {} is not the constant it should be", o.name));
                 }
-            } else if reads && o.operand.mem == ARENA && !contents.holds(start, end, buffer, off) {
+            } else if reads
+                && !matches!(kind, BufferKind::Input(_) | BufferKind::Outer(_))
+                && !contents.holds(linear(program, o, start), linear(program, o, end), buffer, off)
+            {
                 return fail(i, format!("operand {} reads bytes that another buffer has overwritten", o.name));
             }
+        }
+        if let Some(control) = step.call.control()
+            && let Some(o) = control.inner_operands().iter().find(|o| {
+                let writes = matches!(o.role, Role::Write | Role::Update);
+                let may = |d: &crate::lower::CallOperand| !writes || matches!(d.role, Role::Write | Role::Update);
+                let weight = o.operand.mem == WEIGHTS && !writes;
+                !weight && !operands.iter().any(|d| may(d) && covers(&d.operand, &o.operand))
+            })
+        {
+            return fail(i, format!("operand {} of a body lies outside the step's", o.name));
         }
         // Writes come after all reads of the step; overlapping writes in one step are refused.
         for (a, first) in operands.iter().enumerate() {
@@ -186,6 +220,10 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 }
             }
             let (buffer, off) = expected.steps[i][a];
+            if matches!(expected.kinds[buffer as usize], BufferKind::Outer(_)) {
+                continue;
+            }
+            let (s, e) = (linear(program, first, s), linear(program, first, e));
             if first.role == Role::Update && !written[buffer as usize] {
                 // Starts the whole buffer: further updates and reads find it even where this call wrote a part.
                 let Some(base) = s.checked_sub(off) else {
@@ -201,9 +239,14 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
     }
     for (port, &(buffer, off)) in program.outputs.iter().zip(&expected.outputs) {
         let bytes = u64::try_from(port.ty.bytes().upper().unwrap_or(0)).unwrap_or(0);
-        if !contents.holds(port.off, port.off + bytes, buffer, off) {
+        let from = match expected.kinds[buffer as usize] {
+            BufferKind::State(k) => state_base(k) + port.off,
+            _ => port.off,
+        };
+        if !contents.holds(from, from + bytes, buffer, off) {
             return fail(program.steps.len(), format!("output \"{}\" does not hold its value at the end", port.name));
         }
     }
+    device::check(program).or_else(|(step, what)| fail(step, what))?;
     streams::check(program, expected, &groups).or_else(|(step, what)| fail(step, what))
 }

@@ -4,7 +4,7 @@
 //! module needs beside its own code is here: memory ([`rt::Instance`]), the kernels ([`kernels`]), the weights in the
 //! binary ([`embed_weights!`]).
 //!
-//! Features: `std` and `macros` (default), `alloc`. Without `alloc` a model runs in memory that the caller gives
+//! Features: `std` and `macros` (default), `alloc`, `image` (models with the operator ImageDecoder). Without `alloc` a model runs in memory that the caller gives
 //! ([`StaticArena`]).
 #![no_std]
 #[cfg(feature = "alloc")]
@@ -14,6 +14,8 @@ extern crate std;
 
 mod arena;
 mod embed;
+#[cfg(feature = "std")]
+pub mod npu;
 pub mod rt;
 
 pub use arena::StaticArena;

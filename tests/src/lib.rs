@@ -2,6 +2,7 @@
 //! module with models included both ways.
 #![forbid(unsafe_code)]
 
+pub mod exports;
 pub mod graphs;
 pub mod models;
 pub mod mutate;

@@ -45,7 +45,7 @@ fn compile(case: &Case, n_streams: usize, one_order: bool) -> (Program, Expectat
     let expectation = verify::expectation(&lowered);
     let arena = if one_order { memory::plan(&lowered) } else { memory::plan_on_streams(&lowered, &schedule) };
     let arena = arena.expect("an arena");
-    let program = program::assemble(&graph, lowered, schedule, arena, Meta::default()).expect("a program");
+    let program = program::assemble(&graph, lowered, schedule, arena, &[], Meta::default()).expect("a program");
     (program, expectation)
 }
 

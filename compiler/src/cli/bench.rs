@@ -62,7 +62,7 @@ pub(super) fn command(args: &BenchArgs) -> Outcome {
     model::fix_extents(&mut options.import, &file.decoded.model, &given)?;
     options.per_step = args.per_op;
     let progress = Progress::new(args.compile.quiet);
-    let cache = Cache::new(super::cache_folder());
+    let cache = Cache::new(super::cache_folder()?);
     progress.say("compiling");
     let artifact = cache.module_of(&file, &options)?;
     let inputs = model::inputs(&artifact.facts.inputs, &given, args.seed)?;

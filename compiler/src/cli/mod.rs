@@ -9,9 +9,11 @@ mod build;
 mod check;
 mod compile;
 mod data;
+mod measure;
 mod model;
 mod npy;
 mod pack;
+mod placement;
 mod plan;
 mod run;
 mod target;
@@ -95,14 +97,25 @@ fn guarded<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Where compiled modules, generated crates and binaries are kept: `KILN_CACHE_DIR`, or the user's cache folder.
-fn cache_folder() -> PathBuf {
+/// Where compiled modules, generated crates and binaries are kept: `KILN_CACHE_DIR`, or the user's cache folder. It is
+/// made here, and an error says so where nothing can be written there.
+fn cache_folder() -> Result<PathBuf, Failure> {
     let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    from("KILN_CACHE_DIR")
+    let folder = from("KILN_CACHE_DIR")
         .or_else(|| from("XDG_CACHE_HOME").map(|p| p.join("kiln")))
         .or_else(|| from("LOCALAPPDATA").map(|p| p.join("kiln")))
         .or_else(|| from("HOME").map(|p| p.join(".cache/kiln")))
-        .unwrap_or_else(|| std::env::temp_dir().join("kiln"))
+        .unwrap_or_else(|| std::env::temp_dir().join("kiln"));
+    let probe = folder.join(format!(".{}", crate::artifact::unique()));
+    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&probe, []));
+    let _ = std::fs::remove_file(&probe);
+    written.map_err(|e| {
+        Failure::misuse(format!(
+            "cannot write in the cache folder {} (KILN_CACHE_DIR names another): {e}",
+            folder.display()
+        ))
+    })?;
+    Ok(folder)
 }
 
 /// The number of jobs asked for, or one for each core.

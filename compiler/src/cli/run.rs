@@ -17,7 +17,7 @@ pub(super) fn command(args: &RunArgs) -> Outcome {
     let (file, mut options) = model::read(&args.model, &args.compile)?;
     model::fix_extents(&mut options.import, &file.decoded.model, &given)?;
     let progress = Progress::new(args.compile.quiet);
-    let cache = Cache::new(super::cache_folder());
+    let cache = Cache::new(super::cache_folder()?);
     progress.say("compiling");
     let artifact = cache.module_of(&file, &options)?;
     let inputs = model::inputs(&artifact.facts.inputs, &given, args.seed)?;

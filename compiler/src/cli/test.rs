@@ -70,7 +70,7 @@ pub(super) fn command(args: &TestArgs) -> Outcome {
         }
         all.extend(found);
     }
-    let cache = Cache::new(super::cache_folder());
+    let cache = Cache::new(super::cache_folder()?);
     let progress = Progress::new(args.compile.quiet);
     let scratch = data::Scratch::new().map_err(Failure::Short)?;
     let prepared = prepare(&all, &options, &cache, jobs, &progress);
@@ -242,8 +242,11 @@ fn run(
                 continue;
             }
         };
-        let reason = if case.fixed { FIXED.to_owned() } else { String::new() };
-        let mut verdict = Verdict { status: Status::Pass, reason, seconds: case.seconds };
+        let mut notes = case.sets.first().map(DataSet::note).unwrap_or_default();
+        if case.fixed {
+            notes = format!("{FIXED} {notes}").trim_end().to_owned();
+        }
+        let mut verdict = Verdict { status: Status::Pass, reason: notes, seconds: case.seconds };
         if let Some(Err(why)) = built[case_idx].iter().find(|b| b.is_err()) {
             verdict = Verdict { status: Status::Fail, reason: why.clone(), ..verdict };
         }
@@ -258,7 +261,10 @@ fn run(
                 && verdict.status == Status::Pass
             {
                 let reason = if case.sets.len() > 1 { format!("data set {set_idx}: {why}") } else { why };
-                verdict = Verdict { status: Status::Fail, reason, ..verdict };
+                // A kernel that met a format it does not know says so.
+                let unknown = why_unsupported(&outcomes[t].said);
+                let status = if unknown { Status::Unsupported } else { Status::Fail };
+                verdict = Verdict { status, reason, ..verdict };
             }
         }
         verdicts.push(verdict);
@@ -266,10 +272,15 @@ fn run(
     Ok(verdicts)
 }
 
+/// Whether a run ended because a kernel does not support its input.
+fn why_unsupported<T>(said: &Result<T, String>) -> bool {
+    said.as_ref().err().is_some_and(|why| why.contains(kiln_kernels::Fault::Unsupported.message()))
+}
+
 fn check(outputs: &std::path::Path, set: &DataSet, tolerance: Tolerance) -> Result<(), String> {
     let got: Vec<Tensor> = data::read_outputs(outputs)?;
     let _ = std::fs::remove_file(outputs);
-    cases::compare(&got, &set.outputs, tolerance)
+    set.compare(&got, tolerance)
 }
 
 fn report(args: &TestArgs, all: &[Case], verdicts: &[Verdict]) -> Outcome {

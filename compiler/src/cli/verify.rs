@@ -24,7 +24,7 @@ pub(super) fn command(args: &VerifyArgs) -> Outcome {
         reveal_all(&mut file);
     }
     let progress = Progress::new(args.compile.quiet);
-    let cache = Cache::new(super::cache_folder());
+    let cache = Cache::new(super::cache_folder()?);
     progress.say("compiling");
     // A model with other outputs is another model: it must not be found under the file's name.
     let artifact = match args.per_node {

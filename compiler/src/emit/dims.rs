@@ -117,6 +117,10 @@ impl Extents {
                 let (a, b) = pair(a, b)?;
                 quote!(isize::min(#a, #b))
             }
+            Atom::Broadcast(a, b) => {
+                let (a, b) = pair(a, b)?;
+                quote!(rt::broadcast(#a, #b))
+            }
         })
     }
 }

@@ -4,10 +4,12 @@
 //! weights' bytes. The module calls `kiln`'s kernels with baked descriptors and contains no `unsafe` of its own.
 //! Invariant: names from the model appear only in comments, docs and string literals, escaped.
 
+mod device;
 mod dims;
 mod model;
 mod names;
 mod ports;
+mod states;
 mod steps;
 mod streams;
 mod text;
@@ -18,7 +20,6 @@ pub use text::program_text;
 use crate::error::{CompileError, Stage};
 use crate::program::Program;
 use proc_macro2::TokenStream;
-use quote::quote;
 
 /// Version of the interface between generated modules and `kiln`.
 pub const ABI: u32 = 2;
@@ -48,13 +49,23 @@ pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Res
     let head = model::header(program);
     let extents = dims::Extents::of(program);
     let items = model::items(program, &extents, &weights, weights_from)?;
-    let steps = steps::items(program, &extents)?;
-    let each = if per_step { model::step_items(program, &extents)? } else { TokenStream::new() };
-    let streams = streams::items(program, &extents)?;
-    let tokens = quote! { #items #each #streams #steps };
-    let file: syn::File = syn::parse2(tokens).map_err(|e| broken(&e.to_string()))?;
-    let body = steps::comments(&prettyplease::unparse(&file));
-    Ok(Emitted { source: format!("{head}\n{body}"), weights })
+    let mut source = format!("{head}\n{}", formatted(items)?);
+    if per_step {
+        source.push_str(&formatted(model::step_items(program, &extents)?)?);
+    }
+    source.push_str(&steps::comments(&formatted(streams::items(program, &extents)?)?));
+    source.push_str(&steps::comments(&formatted(device::items(program, &extents)?)?));
+    // One function at a time: the tokens of a long program would take gigabytes.
+    steps::items(program, &extents, &mut |function| {
+        source.push_str(&steps::comments(&formatted(function)?));
+        Ok(())
+    })?;
+    Ok(Emitted { source, weights })
+}
+
+fn formatted(items: TokenStream) -> Result<String, CompileError> {
+    let file: syn::File = syn::parse2(items).map_err(|e| broken(&e.to_string()))?;
+    Ok(prettyplease::unparse(&file))
 }
 
 fn broken(what: &str) -> CompileError {

@@ -3,10 +3,12 @@
 use super::broken;
 use super::dims::Extents;
 use super::names::printable;
+use crate::ep::npu::expand::Lane;
 use crate::error::CompileError;
 use crate::ir::Dim;
+use crate::lower::control::Flow;
 use crate::lower::{Call, FieldText};
-use crate::program::{ARENA, PlannedStep, Program, WEIGHTS};
+use crate::program::{ARENA, Program, WEIGHTS};
 use kiln_kernels::Operand;
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
@@ -18,41 +20,136 @@ pub(super) const CHUNK: usize = 64;
 /// Marks a line that becomes a comment.
 const MARK: &str = "__note!";
 
-/// Number of step functions.
+/// Number of step functions. With a device there is no thread that could run everything: stream 0 is the CPU's part.
 pub(super) fn n_chunks(program: &Program) -> usize {
-    program.steps.len().div_ceil(CHUNK)
+    if program.device.is_some() { 0 } else { program.steps.len().div_ceil(CHUNK) }
 }
 
-/// All statics and step functions.
-pub(super) fn items(program: &Program, extents: &Extents) -> Result<TokenStream, CompileError> {
-    let mut out = TokenStream::new();
+/// A call to emit: of the program, or of a body.
+struct Line<'p> {
+    call: &'p dyn Call,
+    node: &'p str,
+    note: &'p str,
+    /// Its number: calls are numbered through, those of a body after their head.
+    number: usize,
+}
+
+/// How many numbers a call takes.
+fn n_numbers(call: &dyn Call) -> usize {
+    let bodies = call.control().map(|c| c.bodies.iter().flatten().map(|s| n_numbers(s.call.as_ref())).sum::<usize>());
+    1 + bodies.unwrap_or(0)
+}
+
+fn numbered<'p>(
+    calls: impl Iterator<Item = (&'p dyn Call, &'p str, &'p str)>,
+    mut number: usize,
+) -> (Vec<Line<'p>>, usize) {
+    let mut lines = Vec::new();
+    for (call, node, note) in calls {
+        lines.push(Line { call, node, note, number });
+        number += n_numbers(call);
+    }
+    (lines, number)
+}
+
+fn lines(program: &Program) -> Vec<Line<'_>> {
+    let calls = program.steps.iter().map(|s| (s.call.as_ref(), s.node.as_str(), s.note.as_str()));
+    numbered(calls, 0).0
+}
+
+/// The bodies of a control-flow call, in order, with their names.
+fn bodies<'p>(line: &Line<'p>) -> Vec<(String, Vec<Line<'p>>)> {
+    let Some(control) = line.call.control() else { return Vec::new() };
+    let mut number = line.number + 1;
+    let mut out = Vec::new();
+    for (i, body) in control.bodies.iter().enumerate() {
+        let calls = body.iter().map(|s| (s.call.as_ref(), s.node.as_str(), s.note.as_str()));
+        let (lines, next) = numbered(calls, number);
+        number = next;
+        let what = match (control.flow, i) {
+            (Flow::Loop { .. }, _) => "loop",
+            (Flow::If { .. }, 0) => "then",
+            (Flow::If { .. }, _) => "else",
+        };
+        out.push((format!("{what}_{}", line.number), lines));
+    }
+    out
+}
+
+/// For each call of the program and of its bodies its number and node, rising.
+pub(super) fn nodes(program: &Program) -> Vec<(usize, &str)> {
+    fn visit<'p>(lines: &[Line<'p>], around: &'p str, out: &mut Vec<(usize, &'p str)>) {
+        for line in lines {
+            // What carries states or hands results out belongs to the node around it.
+            let node = if line.node.is_empty() { around } else { line.node };
+            out.push((line.number, node));
+            bodies(line).iter().for_each(|(_, body)| visit(body, node, out));
+        }
+    }
+    let mut out = Vec::new();
+    visit(&lines(program), "", &mut out);
+    out
+}
+
+/// All step functions, each handed over with its statics.
+pub(super) fn items(
+    program: &Program,
+    extents: &Extents,
+    out: &mut dyn FnMut(TokenStream) -> Result<(), CompileError>,
+) -> Result<(), CompileError> {
+    let Some(device) = &program.device else { return functions(Some("steps"), &lines(program), extents, out) };
+    let lanes = lines(program).into_iter().zip(&device.lanes);
+    let on_host: Vec<_> = lanes.filter(|(_, lane)| **lane == Lane::Host).map(|(line, _)| line).collect();
+    functions(None, &on_host, extents, out)
+}
+
+/// The number of each step of the program.
+pub(super) fn numbers(program: &Program) -> Vec<usize> {
+    lines(program).iter().map(|l| l.number).collect()
+}
+
+/// The functions of one list of calls (without a name for them only the statics), and then those of the bodies in it.
+fn functions(
+    prefix: Option<&str>,
+    lines: &[Line<'_>],
+    extents: &Extents,
+    out: &mut dyn FnMut(TokenStream) -> Result<(), CompileError>,
+) -> Result<(), CompileError> {
     let mut last_node = None;
-    for (chunk, steps) in program.steps.chunks(CHUNK).enumerate() {
+    for (chunk, lines) in lines.chunks(CHUNK).enumerate() {
         let mut statics = TokenStream::new();
         let mut calls = TokenStream::new();
         let read = |slot: Literal| quote!(cx.extent(#slot));
-        let (first, after) = extent_reads(steps, extents);
+        let (first, after) = extent_reads(lines, extents);
         calls.extend(extents.lets(&first, &read));
-        for (i, step) in steps.iter().enumerate() {
-            let idx = chunk * CHUNK + i;
-            let value = descriptor(step.call.as_ref(), extents).map_err(|e| e.at_node(&step.node, ""))?;
-            if !is_dynamic(step.call.as_ref()) {
-                let (name, ty) = (static_name(step, idx), format_ident!("{}", step.call.descriptor()));
+        for (line, after) in lines.iter().zip(&after) {
+            let head = line.head();
+            let value = descriptor(head, extents).map_err(|e| e.at_node(line.node, ""))?;
+            if !is_dynamic(head) {
+                let (name, ty) = (line.static_name(), format_ident!("{}", head.descriptor()));
                 statics.extend(quote! { static #name: k::#ty = #value.checked(&REGION_BYTES); });
             }
-            if last_node.as_ref() != Some(&(&step.node, &step.note)) {
-                let note = printable(&format!("{}: {}", step.node, step.note));
+            if last_node != Some((line.node, line.note)) {
+                let note = printable(&if line.node.is_empty() {
+                    line.note.to_owned()
+                } else {
+                    format!("{}: {}", line.node, line.note)
+                });
                 calls.extend(quote! { __note!(#note); });
-                last_node = Some((&step.node, &step.note));
+                last_node = Some((line.node, line.note));
             }
-            let call = call(step, idx, &value);
-            calls.extend(quote! { #call; });
-            calls.extend(extents.lets(&after[i], &read));
+            let statement = line.statement(&value);
+            calls.extend(quote! { #statement; });
+            calls.extend(extents.lets(after, &read));
         }
-        let function = format_ident!("steps_{chunk}");
-        out.extend(quote! { fn #function(cx: &k::Cx<'_>) { #calls } #statics });
+        let function = prefix.map(|prefix| format_ident!("{prefix}_{chunk}"));
+        let function = function.map(|name| quote! { fn #name(cx: &k::Cx<'_>) { #calls } });
+        out(quote! { #function #statics })?;
     }
-    Ok(out)
+    for (prefix, body) in lines.iter().flat_map(bodies) {
+        functions(Some(&prefix), &body, extents, out)?;
+    }
+    Ok(())
 }
 
 /// Whether any extent of the call is known only at run time.
@@ -70,45 +167,72 @@ fn slots_of(call: &dyn Call, extents: &Extents) -> BTreeSet<usize> {
 }
 
 /// Which extents a function reads at its start, and which after each of its steps, as soon as a kernel has found them.
-fn extent_reads(steps: &[PlannedStep], extents: &Extents) -> (BTreeSet<usize>, Vec<BTreeSet<usize>>) {
-    let used: Vec<_> = steps.iter().map(|s| slots_of(s.call.as_ref(), extents)).collect();
+fn extent_reads(lines: &[Line<'_>], extents: &Extents) -> (BTreeSet<usize>, Vec<BTreeSet<usize>>) {
+    let used: Vec<_> = lines.iter().map(|l| slots_of(l.head(), extents)).collect();
     let mut first = BTreeSet::new();
-    let mut after = vec![BTreeSet::new(); steps.len()];
+    let mut after = vec![BTreeSet::new(); lines.len()];
     let mut found_at: BTreeMap<usize, usize> = BTreeMap::new();
-    for (i, step) in steps.iter().enumerate() {
+    for (i, line) in lines.iter().enumerate() {
         for &slot in &used[i] {
             match found_at.get(&slot) {
                 Some(&finder) => after[finder].insert(slot),
                 None => first.insert(slot),
             };
         }
-        found_at.extend(step.call.found().into_iter().filter(|s| extents.is_found(*s)).map(|slot| (slot, i)));
+        found_at.extend(line.call.found().into_iter().filter(|s| extents.is_found(*s)).map(|slot| (slot, i)));
     }
     (first, after)
 }
 
-fn static_name(step: &PlannedStep, idx: usize) -> Ident {
-    format_ident!("{}_{idx}", shouting(step.call.descriptor()))
-}
-
-fn call(step: &PlannedStep, idx: usize, value: &TokenStream) -> TokenStream {
-    let entry = format_ident!("{}", step.call.entry());
-    let at = Literal::usize_unsuffixed(idx);
-    if is_dynamic(step.call.as_ref()) {
-        return quote! { k::#entry(cx.at(#at), &#value) };
+impl Line<'_> {
+    /// The call itself, or the head of control flow.
+    fn head(&self) -> &dyn Call {
+        self.call.control().map_or(self.call, |c| c.head.as_ref())
     }
-    let name = static_name(step, idx);
-    quote! { k::#entry(cx.at(#at), &#name) }
+
+    fn static_name(&self) -> Ident {
+        format_ident!("{}_{}", shouting(self.head().descriptor()), self.number)
+    }
+
+    /// The statement, with the descriptor's value where it is no static.
+    fn statement(&self, value: &TokenStream) -> TokenStream {
+        let at = Literal::usize_unsuffixed(self.number);
+        let descriptor = if is_dynamic(self.head()) {
+            quote!(#value)
+        } else {
+            let name = self.static_name();
+            quote!(#name)
+        };
+        let Some(control) = self.call.control() else {
+            let entry = format_ident!("{}", self.call.entry());
+            return quote! { k::#entry(cx.at(#at), &#descriptor) };
+        };
+        let calls = |(name, lines): &(String, Vec<Line<'_>>)| {
+            let functions = (0..lines.len().div_ceil(CHUNK)).map(|i| format_ident!("{name}_{i}"));
+            quote! { #(#functions(cx);)* }
+        };
+        let blocks: Vec<_> = bodies(self).iter().map(calls).collect();
+        match (control.flow, &blocks[..]) {
+            (Flow::If { .. }, [then, other]) if other.is_empty() => {
+                quote! { if k::if_holds(cx.at(#at), &#descriptor) { #then } }
+            }
+            (Flow::If { .. }, [then, other]) => {
+                quote! { if k::if_holds(cx.at(#at), &#descriptor) { #then } else { #other } }
+            }
+            _ => quote! { while k::loop_again(cx.at(#at), &#descriptor) { #(#blocks)* } },
+        }
+    }
 }
 
 /// Every step as an expression over `cx`.
 pub(super) fn calls(program: &Program, extents: &Extents) -> Result<Vec<TokenStream>, CompileError> {
     let mut out = Vec::with_capacity(program.steps.len());
-    for (idx, step) in program.steps.iter().enumerate() {
-        let value = descriptor(step.call.as_ref(), extents)?;
-        let lets = extents.lets(&slots_of(step.call.as_ref(), extents), &|slot| quote!(cx.extent(#slot)));
-        let call = call(step, idx, &value);
-        out.push(if lets.is_empty() { call } else { quote!({ #lets #call }) });
+    for line in lines(program) {
+        let value = descriptor(line.head(), extents)?;
+        let lets = extents.lets(&slots_of(line.head(), extents), &|slot| quote!(cx.extent(#slot)));
+        let statement = line.statement(&value);
+        let plain = lets.is_empty() && line.call.control().is_none();
+        out.push(if plain { statement } else { quote!({ #lets #statement }) });
     }
     Ok(out)
 }
@@ -124,7 +248,7 @@ fn shouting(name: &str) -> String {
     out
 }
 
-fn descriptor(call: &dyn Call, extents: &Extents) -> Result<TokenStream, CompileError> {
+pub(super) fn descriptor(call: &dyn Call, extents: &Extents) -> Result<TokenStream, CompileError> {
     let ty = format_ident!("{}", call.descriptor());
     let mut fields = TokenStream::new();
     let mut error = None;

@@ -52,6 +52,8 @@ pub enum Atom {
     Max(Box<Dim>, Box<Dim>),
     /// The smaller one.
     Min(Box<Dim>, Box<Dim>),
+    /// What two extents broadcast to: the second one where the first is 1, else the first.
+    Broadcast(Box<Dim>, Box<Dim>),
 }
 
 /// An integer known at compile time, or an expression over symbols.
@@ -186,8 +188,9 @@ impl Dim {
     pub fn max(&self, o: &Self) -> Self {
         match (self, o) {
             (Self::Const(a), Self::Const(b)) => Self::Const(*a.max(b)),
-            _ if self == o || self.lower() >= o.upper().unwrap_or(i64::MAX) => self.clone(),
-            _ if o.lower() >= self.upper().unwrap_or(i64::MAX) => o.clone(),
+            _ if self == o => self.clone(),
+            _ if self.is_at_least(o) => self.clone(),
+            _ if o.is_at_least(self) => o.clone(),
             _ => Self::atom(Atom::Max(Box::new(self.clone()), Box::new(o.clone()))),
         }
     }
@@ -196,10 +199,34 @@ impl Dim {
     pub fn min(&self, o: &Self) -> Self {
         match (self, o) {
             (Self::Const(a), Self::Const(b)) => Self::Const(*a.min(b)),
-            _ if self == o || self.upper().is_some_and(|u| u <= o.lower()) => self.clone(),
-            _ if o.upper().is_some_and(|u| u <= self.lower()) => o.clone(),
+            _ if self == o => self.clone(),
+            _ if o.is_at_least(self) => self.clone(),
+            _ if self.is_at_least(o) => o.clone(),
             _ => Self::atom(Atom::Min(Box::new(self.clone()), Box::new(o.clone()))),
         }
+    }
+
+    /// The extent that two broadcast to, if they do: equal, or one of them 1. What is found at run time must be checked then.
+    pub fn broadcast(&self, o: &Self) -> Option<Self> {
+        match (self.as_const(), o.as_const()) {
+            _ if self == o || o.is(1) => Some(self.clone()),
+            _ if self.is(1) => Some(o.clone()),
+            (Some(_), Some(_)) => None,
+            (Some(_), None) => Some(self.clone()),
+            (None, Some(_)) => Some(o.clone()),
+            _ if self.lower() > 1 => Some(self.clone()),
+            _ if o.lower() > 1 => Some(o.clone()),
+            _ => {
+                // In an order of their own, so that equal shapes compare equal.
+                let (a, b) = if self < o { (self, o) } else { (o, self) };
+                Some(Self::atom(Atom::Broadcast(Box::new(a.clone()), Box::new(b.clone()))))
+            }
+        }
+    }
+
+    /// Whether it is at least `o` for every value of the symbols, as far as bounds tell.
+    fn is_at_least(&self, o: &Self) -> bool {
+        o.upper().is_some_and(|u| self.lower() >= u) || (self.clone() - o.clone()).lower() >= 0
     }
 
     /// [`Dim::max`] for a receiver by value, where the method of that name is `Ord`'s, which compares texts, not values.
@@ -263,7 +290,11 @@ impl Dim {
             for atom in p.keys().flatten() {
                 match atom {
                     Atom::Symbol(s) => f(s),
-                    Atom::FloorDiv(a, b) | Atom::Rem(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
+                    Atom::FloorDiv(a, b)
+                    | Atom::Rem(a, b)
+                    | Atom::Max(a, b)
+                    | Atom::Min(a, b)
+                    | Atom::Broadcast(a, b) => {
                         a.symbols(f);
                         b.symbols(f);
                     }
@@ -287,6 +318,7 @@ impl Atom {
             }
             Self::Rem(_, b) => (0, b.upper().map(|u| (u - 1).max(0))),
             Self::Max(a, b) => (a.lower().max(b.lower()), a.upper().zip(b.upper()).map(|(a, b)| a.max(b))),
+            Self::Broadcast(a, b) => (a.lower().min(b.lower()), a.upper().zip(b.upper()).map(|(a, b)| a.max(b))),
             Self::Min(a, b) => {
                 let high = match (a.upper(), b.upper()) {
                     (Some(a), Some(b)) => Some(a.min(b)),
@@ -311,6 +343,10 @@ impl Atom {
                 constant(a.rem(&b))
             }
             Self::Max(a, b) => a.eval(value_of).max(b.eval(value_of)),
+            Self::Broadcast(a, b) => match a.eval(value_of) {
+                1 => b.eval(value_of),
+                a => a,
+            },
             Self::Min(a, b) => a.eval(value_of).min(b.eval(value_of)),
         }
     }
@@ -390,6 +426,7 @@ impl fmt::Display for Atom {
             Self::Rem(a, b) => write!(f, "({a} mod {b})"),
             Self::Max(a, b) => write!(f, "max({a}, {b})"),
             Self::Min(a, b) => write!(f, "min({a}, {b})"),
+            Self::Broadcast(a, b) => write!(f, "broadcast({a}, {b})"),
         }
     }
 }
@@ -445,12 +482,29 @@ mod tests {
     }
 
     #[test]
+    fn broadcast_extents() {
+        let (a, b) = (sym("a", 8), sym("b", 4));
+        let joint = a.broadcast(&b).unwrap();
+        assert_eq!(Some(&joint), b.broadcast(&a).as_ref());
+        assert_eq!((joint.lower(), joint.upper()), (1, Some(8)));
+        for (x, y, want) in [(1, 4, 4), (8, 1, 8), (3, 3, 3), (0, 1, 0), (1, 0, 0)] {
+            assert_eq!(joint.eval(&|s| if s.name == "a" { x } else { y }), want);
+        }
+        assert_eq!(a.broadcast(&d(1)), Some(a.clone()));
+        assert_eq!(a.broadcast(&d(5)), Some(d(5)));
+        assert_eq!(d(4).broadcast(&d(5)), None);
+        assert_eq!(d(4).broadcast(&d(1)), Some(d(4)));
+    }
+
+    #[test]
     fn bounds_and_values() {
         let s = sym("seq", 128);
         let half = (s.clone() + d(1)).floor_div(&d(2));
         assert_eq!((half.lower(), half.upper()), (1, Some(64)));
         assert_eq!(half.eval(&|_| 7), 4);
         assert_eq!((half * d(3) - d(2)).to_string(), "3*floor(seq + 1 / 2) - 2");
+        assert_eq!((s.clone() - d(1)).at_most(&s), s.clone() - d(1));
+        assert_eq!((s.clone() - d(1)).at_least(&s), s);
         assert_eq!(Dim::Const(-7).floor_div(&d(2)), d(-4));
         assert_eq!(Dim::Const(7).floor_div(&d(-2)), d(-4));
     }

@@ -95,6 +95,8 @@ pub struct Graph {
     pub inputs: Vec<ValueId>,
     /// Graph outputs: the name in the model and the value.
     pub outputs: Vec<(String, ValueId)>,
+    /// Number of extents that kernels find at run time, in the bodies too.
+    pub n_slots: usize,
     /// For a body: (value of the enclosing graph, value in this graph).
     pub captures: Vec<(ValueId, ValueId)>,
 }

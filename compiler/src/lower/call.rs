@@ -59,6 +59,10 @@ pub trait Call: Debug + Send + Sync {
     fn found(&self) -> Vec<usize>;
     /// Visits every extent, the operands' lengths among them.
     fn dims(&self, f: &mut dyn FnMut(&Dim));
+    /// The bodies, where the call is control flow.
+    fn control(&self) -> Option<&super::control::Control> {
+        None
+    }
     /// A copy.
     fn boxed(&self) -> Box<dyn Call>;
 }

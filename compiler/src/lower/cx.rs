@@ -7,15 +7,15 @@ use super::{Buffer, BufferKind, Lowered, Place, Step};
 use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, Layout, Tensor, TensorType, ValueId};
 use crate::ops::view::{NodeView, Result};
-use kiln_kernels::{Descriptor, Dtype, Operand};
+use kiln_kernels::{CheckExtents, Descriptor, Dtype, Operand};
 use std::fmt::Debug;
 use std::ops::Deref;
 
 /// A node during lowering.
 pub struct LowerCx<'a> {
     view: NodeView<'a>,
-    node_idx: usize,
-    out: &'a mut Lowered,
+    pub(super) node_idx: usize,
+    pub(super) out: &'a mut Lowered,
     /// Streams that heavy operators may be split over.
     pub n_streams: usize,
 }
@@ -48,7 +48,7 @@ impl<'a> LowerCx<'a> {
         if self.view.has(i) { self.x(i).map(Some) } else { Ok(None) }
     }
 
-    fn operand_of(&mut self, id: ValueId) -> Result<Operand<Dim>> {
+    pub(super) fn operand_of(&mut self, id: ValueId) -> Result<Operand<Dim>> {
         let bytes = value_bytes(self.view, id)?;
         if let Some(place) = self.out.places[id.0 as usize] {
             return Ok(Operand::at(place.buffer, place.off, bytes));
@@ -147,6 +147,28 @@ impl<'a> LowerCx<'a> {
             .constant(i)
             .map(AsRef::as_ref)
             .ok_or_else(|| CompileError::new(Stage::Lower, "must be constant here").at_input(i))
+    }
+
+    /// Has it checked at run time that an operand of these extents broadcasts to the result's, as far as it is not known.
+    pub fn expect_broadcast(&mut self, extents: &[Dim], result: &[Dim]) -> Result<()> {
+        let last = |n: usize| result.len().saturating_sub(n);
+        let pairs = extents.iter().zip(&result[last(extents.len())..]);
+        self.expect(pairs.filter(|(a, b)| !a.is(1) && a != b), true)
+    }
+
+    /// Has it checked at run time that extents are equal, as far as it is not known.
+    pub fn expect_equal<'d>(&mut self, pairs: impl IntoIterator<Item = (&'d Dim, &'d Dim)>) -> Result<()> {
+        self.expect(pairs.into_iter().filter(|(a, b)| a != b), false)
+    }
+
+    fn expect<'d>(&mut self, pairs: impl Iterator<Item = (&'d Dim, &'d Dim)>, or_one: bool) -> Result<()> {
+        let pairs: Vec<_> = pairs.collect();
+        for pairs in pairs.chunks(8) {
+            let of = |side: fn(&(&Dim, &Dim)) -> Dim| std::array::from_fn(|i| pairs.get(i).map_or(Dim::Const(0), side));
+            let (given, wanted) = (of(|p| p.0.clone()), of(|p| p.1.clone()));
+            self.call(&[], CheckExtents { n: Dim::from(pairs.len()), given, wanted, or_one })?;
+        }
+        Ok(())
     }
 
     /// Adds a kernel call for these element types.

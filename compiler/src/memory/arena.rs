@@ -2,7 +2,7 @@
 //! offsets from the solver.
 
 use super::alias::{groups, groups_on_streams};
-use super::solve::{self, Options, Problem};
+use super::solve::{self, Options, Problem, Solution};
 use crate::error::{CompileError, Stage};
 use crate::lower::{Buffer, BufferKind, Lowered};
 use crate::plan::order::{Accesses, HappensBefore, conflicts, peak};
@@ -100,8 +100,12 @@ fn bound(buffer: &Buffer) -> Result<u64, CompileError> {
 
 /// Solves, and puts the solution as a plan.
 fn answer(lowered: &Lowered, question: &Question) -> ArenaPlan {
+    arena(lowered, question, solve::solve(&question.problem, &Options::default()))
+}
+
+/// The solution as a plan.
+fn arena(lowered: &Lowered, question: &Question, solution: Solution) -> ArenaPlan {
     let Question { problem, members, index } = question;
-    let solution = solve::solve(problem, &Options::default());
     let place = |&at: &usize| Some(at).filter(|&at| at != usize::MAX).map(|at| solution.offsets[at]);
     let tensor = |&i: &usize| {
         let buffer = &lowered.buffers[members[i]];
@@ -144,4 +148,52 @@ fn several_streams(lowered: &Lowered, schedule: &Schedule) -> Result<Question, C
     let problem = problem.and_then(|p| p.with_cliques(&[clique])).map_err(|e| error(e.to_string()))?;
     let index = (0..index.len()).map(|b| index[groups.of(b as u32) as usize]).collect();
     Ok(Question { problem, members, index })
+}
+
+/// Plans a device's memory: the buffers on it may share bytes only if every access to one surely happens before every
+/// access to the other. Over capacity is an error that names the largest buffers in use at once.
+pub fn plan_device(
+    lowered: &Lowered,
+    schedule: &Schedule,
+    capacity_bytes: u64,
+    alignment_bytes: u64,
+) -> Result<ArenaPlan, CompileError> {
+    let error = |m: String| CompileError::new(Stage::Plan, m);
+    let (events, at) = schedule.events();
+    let order = HappensBefore::new(&events).ok_or_else(|| error("a schedule that deadlocks".into()))?;
+    let mut index = vec![usize::MAX; lowered.buffers.len()];
+    let (mut members, mut sizes, mut accesses) = (Vec::new(), Vec::new(), Vec::<Accesses>::new());
+    for (i, step) in lowered.steps.iter().enumerate() {
+        for o in step.call.operands() {
+            let b = o.operand.mem as usize;
+            if lowered.buffers[b].kind != BufferKind::OnDevice {
+                continue;
+            }
+            if index[b] == usize::MAX {
+                index[b] = members.len();
+                members.push(b);
+                sizes.push(bound(&lowered.buffers[b])?);
+                accesses.push(Accesses::default());
+            }
+            let steps = &mut accesses[index[b]].steps;
+            if steps.last() != Some(&at[i]) {
+                steps.push(at[i]);
+            }
+        }
+    }
+    let alignment = alignment_bytes.max(solve::DEFAULT_ALIGNMENT);
+    let aligned: Vec<u64> = sizes.iter().map(|s| s.next_multiple_of(alignment)).collect();
+    let clique = peak(&order, &accesses, &aligned);
+    let problem = Problem::from_conflicts(&sizes, &vec![alignment; sizes.len()], &conflicts(&order, &accesses));
+    let problem = problem.and_then(|p| p.with_cliques(&[clique])).map_err(|e| error(e.to_string()))?;
+    // Whatever fits is as good as the smallest.
+    let greedy = Some(solve::solve(&problem, &Options::greedy())).filter(|s| s.height <= capacity_bytes);
+    let solution = greedy.unwrap_or_else(|| solve::solve(&problem, &Options::default()));
+    let plan = arena(lowered, &Question { problem, members, index }, solution);
+    if plan.bytes <= capacity_bytes {
+        return Ok(plan);
+    }
+    let largest: Vec<String> = plan.peak.iter().take(4).map(|t| format!("\"{}\" {}", t.name, t.bytes)).collect();
+    let (bytes, largest) = (plan.bytes, largest.join(", "));
+    Err(error(format!("the device's memory has {capacity_bytes} bytes, {bytes} are needed at once, for {largest}")))
 }

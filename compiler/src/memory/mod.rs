@@ -5,4 +5,4 @@ mod arena;
 pub mod solve;
 
 pub(crate) use arena::least;
-pub use arena::{ArenaPlan, PeakTensor, plan, plan_on_streams};
+pub use arena::{ArenaPlan, PeakTensor, plan, plan_device, plan_on_streams};

@@ -60,7 +60,7 @@ pub(super) fn value(name: &str, dims: &[i64]) -> ValueInfoProto {
     ValueInfoProto { name: name.to_owned(), r#type: Some(ty), doc_string: String::new() }
 }
 
-/// A graph over f32[2] values.
+/// A graph over `f32[2]` values.
 pub(super) fn graph(inputs: &[&str], outputs: &[&str], nodes: Vec<NodeProto>) -> GraphProto {
     GraphProto {
         name: "g".to_owned(),

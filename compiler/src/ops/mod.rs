@@ -15,14 +15,17 @@ mod binary;
 mod broadcast;
 mod cache;
 mod cast;
+mod causal_conv;
 mod classify;
 mod clip;
 mod concat;
 mod constant;
 mod contrib_attention;
 mod contrib_gelu;
+pub(crate) mod control;
 pub(crate) mod conv;
 mod conv_transpose;
+mod deform_conv;
 mod depth_space;
 mod det;
 mod dropout;
@@ -37,6 +40,7 @@ mod grid_sample;
 mod group_norm;
 mod half;
 mod identity;
+mod image;
 mod index;
 pub(crate) mod int_conv;
 mod int_matmul;
@@ -74,6 +78,8 @@ mod slice;
 mod softmax;
 mod split;
 mod strided;
+mod swiglu;
+mod tf_idf;
 mod top_k;
 pub(crate) mod transpose;
 mod triangle;
@@ -97,14 +103,19 @@ static FAMILIES: &[&[OpDef]] = &[
     binary::OPS,
     cache::OPS,
     cast::OPS,
+    causal_conv::OPS,
     classify::OPS,
     clip::OPS,
     concat::OPS,
     constant::OPS,
     contrib_attention::OPS,
     contrib_gelu::OPS,
+    control::BRANCH,
+    control::REPEAT,
+    control::SCAN,
     conv::OPS,
     conv_transpose::OPS,
+    deform_conv::OPS,
     depth_space::OPS,
     det::OPS,
     dropout::OPS,
@@ -118,6 +129,7 @@ static FAMILIES: &[&[OpDef]] = &[
     grid_sample::OPS,
     group_norm::OPS,
     identity::OPS,
+    image::OPS,
     int_conv::OPS,
     int_matmul::OPS,
     layer_norm::OPS,
@@ -150,6 +162,8 @@ static FAMILIES: &[&[OpDef]] = &[
     slice::OPS,
     softmax::OPS,
     split::OPS,
+    swiglu::OPS,
+    tf_idf::OPS,
     top_k::OPS,
     transpose::OPS,
     triangle::OPS,

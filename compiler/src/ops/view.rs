@@ -304,24 +304,17 @@ pub fn resolve_axes(axes: &[i64], rank: usize) -> Result<Vec<usize>> {
     Ok(out)
 }
 
-/// The broadcast shape of several shapes (ONNX multidirectional broadcasting).
+/// The broadcast shape of several shapes (ONNX multidirectional broadcasting). Where extents are known only at run time,
+/// lowering has them checked ([`crate::lower::LowerCx::expect_broadcast`]).
 pub fn broadcast(shapes: &[&[Dim]]) -> Result<Vec<Dim>> {
     let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
     let mut out = vec![Dim::Const(1); rank];
     for shape in shapes {
         for (o, d) in out[rank - shape.len()..].iter_mut().zip(shape.iter()) {
-            if o == d || d.is(1) {
-                continue;
-            }
-            if o.is(1) {
-                *o = d.clone();
-            } else if o.as_const().is_some() && d.as_const().is_some() {
+            *o = o.broadcast(d).ok_or_else(|| {
                 let texts: Vec<_> = shapes.iter().map(|s| crate::ir::ShapeText(s).to_string()).collect();
-                return Err(wrong(format!("shapes {} do not broadcast", texts.join(" and "))));
-            } else if d.as_const().is_some() {
-                // A symbol against a constant other than 1: the constant, if the model is right; checked at run time.
-                *o = d.clone();
-            }
+                wrong(format!("shapes {} do not broadcast", texts.join(" and ")))
+            })?;
         }
     }
     Ok(out)

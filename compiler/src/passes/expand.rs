@@ -1,14 +1,33 @@
-//! Contrib operators on quantised tensors that have no kernel of their own, as the operators they are defined by.
+//! Contrib operators that have no kernel of their own, as the operators they are defined by.
 //!
 //! In: the imported graph, before inference. Out: QLinearAveragePool, QLinearSoftmax, QLinearReduceMean, QLinearWhere and
 //! those whose scales are found at run time as DequantizeLinear, the float operator, QuantizeLinear; MatMulNBits and
-//! DynamicQuantizeLSTM over their weights as floats.
+//! DynamicQuantizeLSTM over their weights as floats; FusedGemm as Gemm and activation; NhwcConv between transpositions, Pad and
+//! ConvTransposeWithDynamicPads as ONNX's own.
 //! Source: <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>
 
-use crate::ir::{Attr, Graph, Node, Tensor, Value, ValueId};
+use crate::ir::{Attr, Graph, Node, Tensor, Type, Value, ValueId};
 use crate::ops::quant::{const_f32s, float_tensor};
 use kiln_kernels::Dtype;
 use std::collections::BTreeMap;
+
+/// The `com.microsoft` operators that are expanded (some only where they have no kernel).
+pub const EXPANDED: &[&str] = &[
+    "ConvTransposeWithDynamicPads",
+    "DynamicQuantizeLSTM",
+    "FusedGemm",
+    "MatMulNBits",
+    "NhwcConv",
+    "NhwcFusedConv",
+    "Pad",
+    "QLinearAveragePool",
+    "QLinearConcat",
+    "QLinearLeakyRelu",
+    "QLinearReduceMean",
+    "QLinearSigmoid",
+    "QLinearSoftmax",
+    "QLinearWhere",
+];
 
 /// Expands every such node. What does not fit its definition is left for inference to refuse.
 pub(super) fn expand(graph: &mut Graph) {
@@ -17,7 +36,8 @@ pub(super) fn expand(graph: &mut Graph) {
     }
     let nodes = std::mem::take(&mut graph.nodes);
     for node in nodes {
-        let done = node.domain == "com.microsoft" && expand_node(graph, &node).is_some();
+        let ours = node.domain == "com.microsoft" && EXPANDED.contains(&node.op.as_str());
+        let done = ours && expand_node(graph, &node).is_some();
         if !done {
             graph.nodes.push(node);
         }
@@ -48,6 +68,16 @@ fn expand_node(graph: &mut Graph, node: &Node) -> Option<()> {
             let y = add(graph, node, "Concat", 13, attrs(node, &["axis"]), parts?);
             quantize(graph, node, y, 0)
         }
+        "QLinearAveragePool" => average_pool_last(graph, node),
+        "FusedGemm" => fused_gemm(graph, node),
+        "NhwcConv" => nhwc_conv(graph, node, ("", "Conv", 11)),
+        "NhwcFusedConv" => nhwc_conv(graph, node, ("com.microsoft", "FusedConv", 1)),
+        "Pad" => {
+            let attrs = attrs(node, &["mode"]);
+            graph.nodes.push(Node { domain: String::new(), version: 13, attrs, ..node.clone() });
+            Some(())
+        }
+        "ConvTransposeWithDynamicPads" => conv_transpose(graph, node),
         "MatMulNBits" => matmul_n_bits(graph, node),
         "DynamicQuantizeLSTM" => lstm(graph, node),
         _ => None,
@@ -120,6 +150,89 @@ fn unary(graph: &mut Graph, node: &Node, op: &str, version: i64, attrs: BTreeMap
     let x = dequantized(graph, node, 0)?;
     let y = add(graph, node, op, version, attrs, vec![Some(x)]);
     quantize(graph, node, y, 3)
+}
+
+/// The permutation that moves the channels of a tensor of this rank from the end to the front, or back.
+fn channels(rank: usize, to_front: bool) -> BTreeMap<String, Attr> {
+    let rank = rank as i64;
+    let mut perm: Vec<i64> = (0..rank).collect();
+    if to_front {
+        perm[1..].rotate_right(1);
+    } else {
+        perm[1..].rotate_left(1);
+    }
+    [("perm".to_owned(), Attr::Ints(perm))].into()
+}
+
+/// An average over codes with channels at the end.
+fn average_pool_last(graph: &mut Graph, node: &Node) -> Option<()> {
+    node.input(3)?;
+    let Some(Attr::Ints(kernel)) = node.attrs.get("kernel_shape") else { return None };
+    let rank = kernel.len() + 2;
+    let keep = ["auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides"];
+    let x = dequantized(graph, node, 0)?;
+    let x = add(graph, node, "Transpose", 13, channels(rank, true), vec![Some(x)]);
+    let y = add(graph, node, "AveragePool", 19, attrs(node, &keep), vec![Some(x)]);
+    let y = add(graph, node, "Transpose", 13, channels(rank, false), vec![Some(y)]);
+    quantize(graph, node, y, 3)
+}
+
+/// A convolution whose X, result and added Z have their channels at the end; the weights are as Conv's.
+fn nhwc_conv(graph: &mut Graph, node: &Node, (domain, op, version): (&str, &str, i64)) -> Option<()> {
+    let Some(Type::Tensor(w)) = &graph.value(node.input(1)?).ty else { return None };
+    let rank = w.rank();
+    if rank < 3 {
+        return None;
+    }
+    let mut inputs = node.inputs.clone();
+    for i in [0, 3] {
+        let Some(v) = node.input(i) else { continue };
+        inputs[i] = Some(add(graph, node, "Transpose", 13, channels(rank, true), vec![Some(v)]));
+    }
+    let y = add(graph, node, op, version, node.attrs.clone(), inputs);
+    if let Some(conv) = graph.nodes.last_mut() {
+        conv.domain = domain.into();
+    }
+    let (name, outputs) = (node.name.clone(), node.outputs.clone());
+    graph.nodes.push(plain(name, "Transpose", 13, channels(rank, false), vec![Some(y)], outputs));
+    Some(())
+}
+
+/// The activations that FusedGemm may have; their attributes are prefixed.
+const ACTIVATIONS: &[&str] =
+    &["Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu"];
+
+/// A Gemm, and the activation behind it, which a later pass may fuse again.
+fn fused_gemm(graph: &mut Graph, node: &Node) -> Option<()> {
+    let own = attrs(node, &["alpha", "beta", "transA", "transB"]);
+    let op = match node.attrs.get("activation") {
+        None => "",
+        Some(Attr::Str(op)) => std::str::from_utf8(op).ok()?,
+        Some(_) => return None,
+    };
+    if op.is_empty() {
+        graph.nodes.push(plain(node.name.clone(), "Gemm", 13, own, node.inputs.clone(), node.outputs.clone()));
+        return Some(());
+    }
+    if !ACTIVATIONS.contains(&op) {
+        return None;
+    }
+    let prefixed = |(k, v): (&String, &Attr)| Some((k.strip_prefix("activation_")?.to_owned(), v.clone()));
+    let of_activation = node.attrs.iter().filter_map(prefixed).collect();
+    let y = add(graph, node, "Gemm", 13, own, node.inputs.clone());
+    graph.nodes.push(plain(node.name.clone(), op, 14, of_activation, vec![Some(y)], node.outputs.clone()));
+    Some(())
+}
+
+/// X, W, pads, bias: a ConvTranspose, if the pads are constant.
+fn conv_transpose(graph: &mut Graph, node: &Node) -> Option<()> {
+    let mut attrs = attrs(node, &["auto_pad", "dilations", "group", "kernel_shape", "output_padding", "strides"]);
+    if let Some(pads) = node.input(2) {
+        attrs.insert("pads".into(), Attr::Ints(graph.constant(pads)?.to_ints()?));
+    }
+    let inputs = vec![node.input(0), node.input(1), node.input(3)];
+    graph.nodes.push(plain(node.name.clone(), "ConvTranspose", 11, attrs, inputs, node.outputs.clone()));
+    Some(())
 }
 
 /// A, B as `[N, blocks, bytes]` of packed codes (the first in the low bits), scales and zero points of the blocks, group
@@ -286,6 +399,58 @@ mod tests {
                 assert!((got[column] - want).abs() < 1e-3, "{} {want}", got[column]);
             }
         }
+    }
+
+    #[test]
+    fn channels_at_the_end() {
+        // X as [1, 1, 3, 2]: two channels of three columns; one output channel that adds them with weights 1 and 10.
+        let x = Tensor::from_f32s(&[1, 1, 3, 2], &[1., 4., 2., 5., 3., 6.]);
+        let w = Tensor::from_f32s(&[1, 2, 1, 1], &[1., 10.]);
+        let y = case("com.microsoft", "NhwcConv", 1).input(x.clone()).constant(w.clone()).run().unwrap();
+        assert_eq!((y[0].dims(), y[0].to_f32s().unwrap()), (&[1, 1, 3, 1][..], vec![41., 52., 63.]));
+        let z = Tensor::from_f32s(&[1, 1, 3, 1], &[-50., -52., 0.]);
+        let c = case("com.microsoft", "NhwcFusedConv", 1).input(x).constant(w).absent().input(z);
+        assert_eq!(c.attr("activation", Attr::Str("Relu".into())).run_f32(), [0., 0., 63.]);
+        let scale = |v: f32| Tensor::from_f32s(&[], &[v]);
+        let y = case("com.microsoft", "QLinearAveragePool", 1)
+            .input(u8s(&[1, 2, 1, 2], &[10, 0, 30, 8]))
+            .constant(scale(1.0))
+            .constant(u8s(&[], &[0]))
+            .constant(scale(1.0))
+            .constant(u8s(&[], &[0]))
+            .attr("kernel_shape", Attr::Ints(vec![2, 1]))
+            .attr("channels_last", Attr::Int(1))
+            .run()
+            .unwrap();
+        assert_eq!((y[0].dims(), y[0].to_u8s().unwrap()), (&[1, 1, 1, 2][..], vec![20, 4]));
+    }
+
+    #[test]
+    fn product_and_activation() {
+        let c = case("com.microsoft", "FusedGemm", 1)
+            .input(Tensor::from_f32s(&[1, 2], &[1., 2.]))
+            .input(Tensor::from_f32s(&[2, 2], &[1., -10., 2., 3.]))
+            .input(Tensor::from_f32s(&[1, 2], &[1., 1.]))
+            .attr("alpha", Attr::Float(0.5))
+            .attr("activation", Attr::Str("LeakyRelu".into()))
+            .attr("activation_alpha", Attr::Float(0.25));
+        assert_eq!(c.run_f32(), [3.5, -0.25]);
+        assert!(c.attr("activation", Attr::Str("Sine".into())).infer().is_err());
+    }
+
+    #[test]
+    fn pads_as_operands() {
+        let x = Tensor::from_f32s(&[1, 2], &[1., 2.]);
+        let c = case("com.microsoft", "Pad", 1).input(x).constant(Tensor::from_i64s(&[1, 4], &[0, 1, 0, 2]));
+        let y = c.constant(Tensor::from_f32s(&[], &[9.])).run().unwrap();
+        assert_eq!((y[0].dims(), y[0].to_f32s().unwrap()), (&[1, 5][..], vec![9., 1., 2., 9., 9.]));
+        let x = || Tensor::from_f32s(&[1, 1, 2], &[1., 2.]);
+        let w = || Tensor::from_f32s(&[1, 1, 3], &[1., 10., 100.]);
+        let pads = Tensor::from_i64s(&[2], &[1, 0]);
+        let c = case("com.microsoft", "ConvTransposeWithDynamicPads", 1).input(x()).constant(w()).constant(pads);
+        assert_eq!(c.run_f32(), [12., 120., 200.]);
+        let c = case("com.microsoft", "ConvTransposeWithDynamicPads", 1).input(x()).constant(w());
+        assert!(c.input(Tensor::from_i64s(&[2], &[1, 0])).infer().is_err());
     }
 
     #[test]

@@ -3,12 +3,14 @@
 //! In: a graph whose inputs and constants are typed. Out: every value typed; nodes with constant operands and results of
 //! reasonable size evaluated by their own kernels and gone. Every error is collected; nodes behind a failed one are passed over.
 
+use super::bodies;
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::exec;
 use crate::ir::{Dim, Graph, Node, Tensor, TensorType, Type, ValueId};
 use crate::lower::{self, Lowered};
 use crate::ops::{self, InferCx, OpDef, view::NodeView};
 use kiln_kernels::isa::Isa;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A folded constant may be this large in any case …
@@ -20,13 +22,25 @@ const FOLD_MAX_BYTES: usize = 1 << 28;
 
 /// Infers types and folds constants.
 pub fn infer(graph: &mut Graph) -> Result<(), CompileErrors> {
+    let mut next_slot = 0;
+    let result = infer_in(graph, &mut next_slot);
+    graph.n_slots = next_slot;
+    result
+}
+
+/// The same for a graph or a body; `next_slot` numbers the extents found at run time.
+pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), CompileErrors> {
     super::expand::expand(graph);
     super::flex::expand(graph);
     let mut errors = CompileErrors::default();
-    let mut next_slot = 0;
     let nodes = std::mem::take(&mut graph.nodes);
     let mut kept = Vec::with_capacity(nodes.len());
-    for node in nodes {
+    let mut ahead: VecDeque<Node> = nodes.into();
+    while let Some(mut node) = ahead.pop_front() {
+        if let Some(branch) = bodies::taken(graph, &node) {
+            branch.into_iter().rev().for_each(|n| ahead.push_front(n));
+            continue;
+        }
         let named = |e: CompileError| e.at_node(&node.name, &node.full_op());
         let op = match ops::find(&node) {
             Ok(op) => op,
@@ -42,7 +56,17 @@ pub fn infer(graph: &mut Graph) -> Result<(), CompileErrors> {
             kept.push(node);
             continue;
         }
-        match infer_node(graph, &node, op, &mut next_slot) {
+        if !node.bodies.is_empty()
+            && let Err(e) = bodies::infer(graph, &mut node, next_slot)
+        {
+            for e in e.0 {
+                errors.push(e.at_node(&node.name, &node.full_op()));
+            }
+            kept.push(node);
+            continue;
+        }
+        let named = |e: CompileError| e.at_node(&node.name, &node.full_op());
+        match infer_node(graph, &node, op, next_slot) {
             // Weights keep their codes until the quantised patterns were looked for.
             Ok(()) if node.is("DequantizeLinear") => kept.push(node),
             Ok(()) => match fold_node(graph, &node, op) {

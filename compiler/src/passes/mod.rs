@@ -1,6 +1,7 @@
 //! Device-independent passes over the graph: infer and fold, then simplify and fuse.
 
 mod affine;
+mod bodies;
 mod dead;
 mod epilogue;
 mod expand;
@@ -14,6 +15,7 @@ mod qdq;
 mod recode;
 mod rewrite;
 
+pub use expand::EXPANDED;
 pub use infer::infer;
 pub use qdq::fuse_qdq;
 
@@ -39,5 +41,11 @@ pub fn simplify(graph: &mut Graph) -> Result<(), CompileErrors> {
     permute::into_products(graph);
     dead::remove_dead(graph);
     layout::assign(graph);
-    Ok(())
+    let mut errors = CompileErrors::default();
+    for body in graph.nodes.iter_mut().flat_map(|n| n.bodies.values_mut()) {
+        if let Err(e) = simplify(body) {
+            e.0.into_iter().for_each(|e| errors.push(e));
+        }
+    }
+    errors.or_ok(())
 }

@@ -7,10 +7,10 @@
 //! Method: vector clocks along the list; for every byte range of the arena how far each stream was when it last wrote or
 //! read it. The planners' own structures are not used.
 
-use super::Expectation;
+use super::{Expectation, linear};
 use crate::ir::SymbolSource;
 use crate::lower::{Call, CallOperand, FieldText};
-use crate::program::{ARENA, Program};
+use crate::program::{ARENA, INPUTS, Program};
 use crate::schedule::StreamStep;
 use kiln_kernels::Role;
 use std::collections::{BTreeMap, HashMap};
@@ -221,17 +221,19 @@ pub(super) fn check(program: &Program, expected: &Expectation, groups: &[Option<
             .iter()
             .zip(&expected.steps[i])
             .map(|at| (at.0, group(at)))
-            .filter(|(o, _)| o.operand.mem == ARENA)
+            .filter(|(o, _)| is_planned(program, o))
             .collect();
         for &(o, group) in in_arena.iter().filter(|(o, _)| o.role != Role::Write) {
             // What a part updates, or reads in place, is only what it writes itself.
-            let in_place = in_arena.iter().find(|(w, _)| w.writes() && range(w) == range(o));
+            let in_place =
+                in_arena.iter().find(|(w, _)| w.writes() && w.operand.mem == o.operand.mem && range(w) == range(o));
             let own = match o.role {
                 Role::Update => Some(group),
                 Role::Alias => in_place.map(|(_, group)| *group),
                 Role::Read | Role::Write => None,
             };
             let (start, end) = range(o);
+            let (start, end) = (linear(program, o, start), linear(program, o, end));
             let ordered = bytes.each(start, end, |m| {
                 let same_call = own.flatten().is_some_and(|g| m.group == Some(g));
                 let needed = if same_call { &m.before } else { &m.writes };
@@ -247,6 +249,7 @@ pub(super) fn check(program: &Program, expected: &Expectation, groups: &[Option<
         }
         for &(o, group) in in_arena.iter().filter(|(o, _)| o.writes()) {
             let (start, end) = range(o);
+            let (start, end) = (linear(program, o, start), linear(program, o, end));
             let ordered = bytes.each(start, end, |m| {
                 let same_call = group.is_some() && m.group == group;
                 let reads_done = (0..n_streams).all(|s| m.reads[s] <= order.before[i][s] || s == stream);
@@ -292,6 +295,11 @@ fn found_before(
         });
     });
     if late { Err((i, "an extent may be read before it is found".into())) } else { Ok(()) }
+}
+
+/// Whether the operand lies in memory that steps write: the arena, or a state's.
+fn is_planned(program: &Program, o: &CallOperand) -> bool {
+    o.operand.mem == ARENA || o.operand.mem as usize >= INPUTS as usize + program.inputs.len()
 }
 
 fn range(o: &CallOperand) -> (u64, u64) {

@@ -8,7 +8,7 @@ use core::cell::Cell;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use crate::Isa;
+use crate::{Isa, Operand};
 
 /// Alignment of every region's start and of every buffer in it, in bytes (one cache line, one AVX-512 register).
 pub const ALIGN: usize = 64;
@@ -76,6 +76,17 @@ pub struct Access {
     pub role: Role,
 }
 
+impl Access {
+    /// An operand's access; an absent one reaches nothing.
+    #[doc(hidden)]
+    pub const fn of(operand: Option<&Operand>, align: usize, role: Role) -> Self {
+        match operand {
+            Some(o) => Self { mem: o.mem, off: o.off, bytes: o.bytes, align, role },
+            None => Self { mem: 0, off: 0, bytes: 0, align: 1, role: Role::Read },
+        }
+    }
+}
+
 /// Why a kernel call could not do its work. The first one of a run is kept and becomes the error of `run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -93,6 +104,8 @@ pub enum Fault {
     Panicked = 5,
     /// Integer division by zero.
     DivisionByZero = 6,
+    /// The kernel does not know the format of what it was given, or was built without the feature for it.
+    Unsupported = 7,
 }
 
 impl Fault {
@@ -105,6 +118,7 @@ impl Fault {
             4 => Self::ShapeMismatch,
             5 => Self::Panicked,
             6 => Self::DivisionByZero,
+            7 => Self::Unsupported,
             _ => return None,
         })
     }
@@ -118,6 +132,7 @@ impl Fault {
             Self::ShapeMismatch => "sizes found at run time do not fit together",
             Self::Panicked => "a kernel panicked",
             Self::DivisionByZero => "integer division by zero",
+            Self::Unsupported => "a format that is not supported, or a feature that kiln was built without",
         }
     }
 }
@@ -233,10 +248,10 @@ impl<'a> Cx<'a> {
         self.dims.get(slot).map_or(0, |d| isize::try_from(d.load(Ordering::Relaxed)).unwrap_or(isize::MAX))
     }
 
-    /// Stores an extent found at run time.
+    /// Stores an extent found at run time; a negative number (an index from the end) in two's complement.
     pub fn set_dim(&self, slot: usize, value: usize) {
         if let Some(d) = self.dims.get(slot) {
-            d.store(i64::try_from(value).unwrap_or(i64::MAX), Ordering::Relaxed);
+            d.store(value as isize as i64, Ordering::Relaxed);
         }
     }
 

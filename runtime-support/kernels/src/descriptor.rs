@@ -49,6 +49,14 @@ impl Elem for [u64; 2] {
 /// The slot of an extent that nobody reads.
 pub const NO_SLOT: usize = u32::MAX as usize;
 
+/// As `part_end`: all units, however many the extents of the run make.
+pub const WHOLE: usize = usize::MAX;
+
+/// The end of a part: as given, or all units.
+pub(crate) const fn part_end(end: usize, units: usize) -> usize {
+    if end == WHOLE { units } else { end }
+}
+
 /// One instantiation of a kernel.
 pub struct Entry<D> {
     /// Name of the function in this crate.
@@ -251,8 +259,7 @@ macro_rules! kernel {
         #[inline(never)]
         pub fn $entry(cx: &$crate::Cx<'_>, d: &$name) {
             $(#[allow(dead_code, reason = "some types only select the entry")] type $tname = $tty;)*
-            let ok = cx.check(&[$($crate::kernel!(@access $kind $ty (d.$op))),*]);
-            if !ok {
+            if !cx.check(&d.accesses([$(core::mem::align_of::<$ty>()),*])) {
                 cx.fail($crate::Fault::Descriptor);
                 return;
             }
@@ -319,16 +326,16 @@ macro_rules! kernel {
                 }
             }
 
-            fn operands(&self, f: &mut dyn FnMut($crate::OperandView<'_, N>)) {
-                $(f($crate::OperandView {
+            fn operands(&self, _f: &mut dyn FnMut($crate::OperandView<'_, N>)) {
+                $(_f($crate::OperandView {
                     name: stringify!($op),
                     role: $crate::kernel!(@role $kind),
                     operand: $crate::kernel!(@asopt $kind (self.$op)),
                 });)*
             }
 
-            fn operands_mut(&mut self, f: &mut dyn FnMut(&mut $crate::Operand<N>)) {
-                $(if let Some(o) = $crate::kernel!(@asoptmut $kind (self.$op)) { f(o); })*
+            fn operands_mut(&mut self, _f: &mut dyn FnMut(&mut $crate::Operand<N>)) {
+                $(if let Some(o) = $crate::kernel!(@asoptmut $kind (self.$op)) { _f(o); })*
             }
 
             fn fields(&self, f: &mut dyn FnMut(&'static str, $crate::Field<'_, N>)) {
@@ -356,9 +363,16 @@ macro_rules! kernel {
             /// another operand. `regions` are the regions' sizes in bytes.
             #[must_use]
             pub const fn checked(self, regions: &[usize]) -> Self {
-                let all = [$($crate::kernel!(@static_access $kind (self.$op))),*];
-                $crate::assert_static(&all, regions);
+                $crate::assert_static(&self.accesses([1; Self::N_OPERANDS]), regions);
                 self
+            }
+
+            const N_OPERANDS: usize = <[&str]>::len(&[$(stringify!($op)),*]);
+
+            /// The operands as checks see them, given the alignment of each one's element type.
+            const fn accesses(&self, align: [usize; Self::N_OPERANDS]) -> [$crate::Access; Self::N_OPERANDS] {
+                let [$($op),*] = align;
+                [$($crate::Access::of($crate::kernel!(@asopt $kind (self.$op)), $op, $crate::kernel!(@role $kind))),*]
             }
         }
     };
@@ -388,21 +402,6 @@ macro_rules! kernel {
     (@map opt_write $e:expr, $f:ident) => { $e.as_ref().map(|o| o.map(&mut *$f)) };
     (@map opt_alias $e:expr, $f:ident) => { $e.as_ref().map(|o| o.map(&mut *$f)) };
     (@map $kind:ident $e:expr, $f:ident) => { $e.map(&mut *$f) };
-
-    (@access $kind:ident $ty:ident $e:expr) => {{
-        let o: Option<&$crate::Operand> = $crate::kernel!(@asopt $kind $e);
-        match o {
-            Some(o) => $crate::Access { mem: o.mem, off: o.off, bytes: o.bytes, align: core::mem::align_of::<$ty>(), role: $crate::kernel!(@role $kind) },
-            None => $crate::Access { mem: 0, off: 0, bytes: 0, align: 1, role: $crate::Role::Read },
-        }
-    }};
-    (@static_access $kind:ident $e:expr) => {{
-        let o: Option<&$crate::Operand> = $crate::kernel!(@asopt $kind $e);
-        match o {
-            Some(o) => $crate::Access { mem: o.mem, off: o.off, bytes: o.bytes, align: 1, role: $crate::kernel!(@role $kind) },
-            None => $crate::Access { mem: 0, off: 0, bytes: 0, align: 1, role: $crate::Role::Read },
-        }
-    }};
 
     (@slice read $ty:ident $cx:ident $d:ident $op:ident $all:tt) => { $crate::operand_slice::<$ty>($cx, &$d.$op) };
     (@slice opt $ty:ident $cx:ident $d:ident $op:ident $all:tt) => { $d.$op.as_ref().map(|o| $crate::operand_slice::<$ty>($cx, o)) };

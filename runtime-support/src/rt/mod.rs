@@ -11,10 +11,13 @@ mod instance;
 #[cfg(feature = "std")]
 mod workers;
 
-pub use border::{Element, RawInput, Region, TensorView, bytes_of, raw_input, raw_shapes, raw_view, view};
+pub use border::{
+    Element, RawInput, Region, TensorView, bytes_of, raw_input, raw_shape, raw_state_shape, raw_view, state_bytes,
+    view, within,
+};
 pub use error::Error;
-pub use extents::{bind, expect_extent, expect_rank, extent, extents, floor_div, modulo};
-pub use instance::{Instance, Weights};
+pub use extents::{bind, broadcast, expect_extent, expect_rank, extent, extents, floor_div, modulo};
+pub use instance::{Instance, StateInfo, Weights};
 
 /// One stream of a generated module. `None`: it ended early, because the run has failed.
 pub type Stream = fn(&kiln_kernels::Cx<'_>) -> Option<()>;
@@ -25,6 +28,11 @@ pub const ABI: u32 = 2;
 /// Refuses, at compile time, a module made for another version of this crate.
 pub const fn require_abi(abi: u32) {
     assert!(abi == ABI, "this module was generated for another version of kiln: compile the model again");
+}
+
+/// Refuses, at compile time, a module that decodes images while the feature `image` is off.
+pub const fn require_image() {
+    assert!(cfg!(feature = "image"), "this model decodes images: enable the feature `image` of the crate kiln");
 }
 
 /// A graph input or output: name, element type, extents.

@@ -55,7 +55,7 @@ pub(super) fn build(texts: &[&Text], builder: &Builder<'_>) -> Result<BTreeMap<S
         run = cargo(&workspace, &target, texts, builder, false)?;
     }
     if run.executables.is_empty() && run.errors.is_empty() && !run.began {
-        return Err(format!("cargo built nothing: {}", run.output));
+        return Err(format!("cargo built nothing, and says: {:?}", run.output));
     }
     if let Some((name, message)) = &run.dependency_error {
         return Err(format!("crate {name}, which generated code needs, does not build: {message}"));
@@ -121,7 +121,10 @@ fn cargo(
         }
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|e| format!("cannot run cargo ({}): {e}", program.display()))?;
+    let absent = |e| {
+        format!("cannot run cargo, which builds what was generated ({}; CARGO names another): {e}", program.display())
+    };
+    let mut child = command.spawn().map_err(absent)?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let said = std::thread::spawn(move || {
         let mut text = String::new();

@@ -50,9 +50,10 @@ impl Kiln {
         Self::Folder { path, stamp: sha256(text.as_bytes()) }
     }
 
-    /// The line in `[dependencies]`.
-    pub(super) fn dependency(&self) -> String {
-        let features = "default-features = false, features = [\"std\"]";
+    /// The line in `[dependencies]`, with the features that the modules need beside `std`.
+    pub(super) fn dependency(&self, features: &[&str]) -> String {
+        let features = [&["std"], features].concat();
+        let features = format!("default-features = false, features = {features:?}");
         match self {
             Self::Folder { path, .. } => format!("kiln = {{ path = {:?}, {features} }}", path.display().to_string()),
             Self::Release => format!("kiln = {{ version = \"={}\", {features} }}", env!("CARGO_PKG_VERSION")),

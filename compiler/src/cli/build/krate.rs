@@ -26,18 +26,19 @@ impl Text {
         }
         let loads: Vec<_> = (0..modules.len()).map(|i| format!("m{i}::load")).collect();
         let _ = write!(main, "fn main() -> std::process::ExitCode {{\n    runner::main(&[{}])\n}}\n", loads.join(", "));
+        let images = modules.iter().any(|m| m.artifact.facts.decodes_images());
+        let dependency = builder.kiln.dependency(if images { &["image"] } else { &[] });
         let keys: Vec<_> = modules.iter().map(|m| m.artifact.key.as_str()).collect();
         let whole = format!(
             "{}\n{}\n{}\n{RUNNER}\n{main}\n{}",
             builder.kiln.stamp(),
-            builder.kiln.dependency(),
+            dependency,
             workspace(builder, &[]),
             keys.join("\n")
         );
         let name = format!("batch_{}", &sha256(whole.as_bytes())[..24]);
         let manifest = format!(
-            "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n[dependencies]\n{}\n",
-            builder.kiln.dependency()
+            "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n[dependencies]\n{dependency}\n"
         );
         Self { name, manifest, main }
     }

@@ -70,17 +70,10 @@ fn depthwise(
         activation: clamp.is_none().then_some(d.activation),
     };
     let same = |k, stride| [s.kh, s.kw, s.sx, s.dx] == [k, k, stride, 1];
-    let wide = isa == Isa::Avx512;
     macro_rules! rows {
         ($k:literal, $stride:literal) => {
             // SAFETY: every operand is as long as the extents say, and the units lie in them.
-            unsafe {
-                if wide {
-                    rows::<$k, $stride, 7>(isa, &call, d.part_begin, d.part_end)
-                } else {
-                    rows::<$k, $stride, 4>(isa, &call, d.part_begin, d.part_end)
-                }
-            }
+            unsafe { rows::<$k, $stride>(isa, &call, d.part_begin, d.part_end) }
         };
     }
     match () {
@@ -130,61 +123,85 @@ struct At {
 
 simd_fn! {
     /// Output rows `begin..end`, counted over images and blocks. `K` is the kernel's height and width and `STRIDE` the
-    /// horizontal stride where both are compiled in (without dilation), else 0. `Q` pixels make a tile.
+    /// horizontal stride where both are compiled in (without dilation), else 0. A tile's pixels fit the set's registers.
     ///
     /// # Safety
     /// The operands are as long as the extents say, and the rows lie in them.
-    unsafe fn rows<S>[const K: usize, const STRIDE: usize, const Q: usize][K, STRIDE, Q](s, call: &Call, begin: usize, end: usize) {
-        let g = &call.s;
-        let stride = if STRIDE > 0 { STRIDE } else { g.sx };
-        let blocks = g.ic.div_ceil(16);
-        let span = (g.kw - 1) * g.dx;
-        // Pixels whose every column lies in the image.
-        let inner_begin = g.pl.div_ceil(stride).min(g.ow);
-        let inner_end = ((g.w + g.pl).saturating_sub(span)).div_ceil(stride).clamp(inner_begin, g.ow);
-        for unit in begin..end {
-            let (plane, row) = (unit / g.oh, unit % g.oh);
-            let block = plane % blocks;
-            // Valid tap rows.
-            let top = row * g.sy;
-            let first = g.pt.saturating_sub(top).div_ceil(g.dy).min(g.kh);
-            let last = (g.h + g.pt).saturating_sub(top).div_ceil(g.dy).clamp(first, g.kh);
-            let y = call.y.wrapping_add(unit * g.ow * 16);
-            let residual = call.residual.map(|r| r.unwrap_or(call.y).wrapping_add(unit * g.ow * 16));
+    unsafe fn rows<S>[const K: usize, const STRIDE: usize][K, STRIDE](s, call: &Call, begin: usize, end: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if const { matches!(S::ISA, Isa::Avx512) } {
+                rows_by::<S, K, STRIDE, 7>(s, call, begin, end)
+            } else if const { matches!(S::ISA, Isa::Scalar) } {
+                // The same sums, in code of any extents: scalar code has no registers to fill.
+                rows_by::<S, 0, 0, 4>(s, call, begin, end)
+            } else {
+                rows_by::<S, K, STRIDE, 4>(s, call, begin, end)
+            }
+        }
+    }
+}
+
+/// As `rows`, by tiles of `Q` pixels.
+///
+/// # Safety
+/// As for `rows`.
+#[inline(always)]
+unsafe fn rows_by<S: Simd, const K: usize, const STRIDE: usize, const Q: usize>(
+    s: S,
+    call: &Call,
+    begin: usize,
+    end: usize,
+) {
+    let g = &call.s;
+    let stride = if STRIDE > 0 { STRIDE } else { g.sx };
+    let blocks = g.ic.div_ceil(16);
+    let span = (g.kw - 1) * g.dx;
+    // Pixels whose every column lies in the image.
+    let inner_begin = g.pl.div_ceil(stride).min(g.ow);
+    let inner_end = ((g.w + g.pl).saturating_sub(span)).div_ceil(stride).clamp(inner_begin, g.ow);
+    for unit in begin..end {
+        let (plane, row) = (unit / g.oh, unit % g.oh);
+        let block = plane % blocks;
+        // Valid tap rows.
+        let top = row * g.sy;
+        let first = g.pt.saturating_sub(top).div_ceil(g.dy).min(g.kh);
+        let last = (g.h + g.pt).saturating_sub(top).div_ceil(g.dy).clamp(first, g.kh);
+        let y = call.y.wrapping_add(unit * g.ow * 16);
+        let residual = call.residual.map(|r| r.unwrap_or(call.y).wrapping_add(unit * g.ow * 16));
+        let at = At {
+            x: call.x.wrapping_add(((plane * g.h + top + first * g.dy).wrapping_sub(g.pt)).wrapping_mul(g.w * 16)),
+            w: call.weights.wrapping_add((block * g.kh + first) * g.kw * 16),
+            taps_y: last - first,
+            col: 0,
+            bias: call.bias.map_or(ZERO.as_ptr(), |b| b.wrapping_add(block * 16)),
+            y,
+            residual: core::ptr::null(),
+        };
+        let mut done = 0;
+        while done < g.ow {
+            // The last tile of a row computes some pixels again rather than some beside the row.
+            let q = done.min(g.ow.saturating_sub(Q));
+            let stored = (done - q, Q.min(g.ow - q));
             let at = At {
-                x: call.x.wrapping_add(((plane * g.h + top + first * g.dy).wrapping_sub(g.pt)).wrapping_mul(g.w * 16)),
-                w: call.weights.wrapping_add((block * g.kh + first) * g.kw * 16),
-                taps_y: last - first,
-                col: 0,
-                bias: call.bias.map_or(ZERO.as_ptr(), |b| b.wrapping_add(block * 16)),
-                y,
-                residual: core::ptr::null(),
+                col: (q * stride).wrapping_sub(g.pl),
+                y: y.wrapping_add(q * 16),
+                residual: residual.map_or(core::ptr::null(), |r| r.wrapping_add(q * 16)),
+                ..at
             };
-            let mut done = 0;
-            while done < g.ow {
-                // The last tile of a row computes some pixels again rather than some beside the row.
-                let q = done.min(g.ow.saturating_sub(Q));
-                let stored = (done - q, Q.min(g.ow - q));
-                let at = At {
-                    col: (q * stride).wrapping_sub(g.pl),
-                    y: y.wrapping_add(q * 16),
-                    residual: residual.map_or(core::ptr::null(), |r| r.wrapping_add(q * 16)),
-                    ..at
-                };
-                // SAFETY: the caller's promise; the pixels lie in the row, and where `BORDER` is false, so do all taps.
-                unsafe {
-                    if q >= inner_begin && q + Q <= inner_end {
-                        tile::<S, K, STRIDE, Q, false>(s, call, at, stored);
-                    } else {
-                        tile::<S, K, STRIDE, Q, true>(s, call, at, stored);
-                    }
+            // SAFETY: the caller's promise; the pixels lie in the row, and where `BORDER` is false, so do all taps.
+            unsafe {
+                if q >= inner_begin && q + Q <= inner_end {
+                    tile::<S, K, STRIDE, Q, false>(s, call, at, stored);
+                } else {
+                    tile::<S, K, STRIDE, Q, true>(s, call, at, stored);
                 }
-                done = q + Q;
             }
-            if let Some(f) = call.activation {
-                // SAFETY: the row just written.
-                unsafe { activation::apply_rows(S::ISA, f, y, 1, g.ow * 16, 0) };
-            }
+            done = q + Q;
+        }
+        if let Some(f) = call.activation {
+            // SAFETY: the row just written.
+            unsafe { activation::apply_rows(S::ISA, f, y, 1, g.ow * 16, 0) };
         }
     }
 }

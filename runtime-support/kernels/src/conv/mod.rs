@@ -1,6 +1,7 @@
 //! Convolutions: direct ones over channels in blocks of 16, depthwise ones, and generic ones over plain layouts.
 mod band;
 mod blocked;
+mod causal;
 mod depthwise;
 
 mod geometry;
@@ -18,9 +19,11 @@ mod transpose;
 mod winograd;
 
 pub use blocked::*;
+pub use causal::*;
 pub use depthwise::*;
 pub use geometry::{
-    ConvShape, conv_blocked_scratch_bytes, conv_blocked_units, conv_first_scratch_bytes, conv_first_units,
+    ConvShape, conv_blocked_scratch_bound, conv_blocked_scratch_bytes, conv_blocked_units, conv_first_scratch_bound,
+    conv_first_scratch_bytes, conv_first_units,
 };
 pub use layout::*;
 #[cfg(feature = "alloc")]

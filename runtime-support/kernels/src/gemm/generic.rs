@@ -30,7 +30,7 @@ macro_rules! numeric {
 }
 numeric!(float: f32, f64; integer: i8, i16, i32, i64, u8, u16, u32, u64);
 
-/// C[M,N] = A[M,K]·B[K,N], rows `strides` apart (of A, B, C). Returns whether the slices were long enough; if not, nothing
+/// `C[M,N] = A[M,K]·B[K,N]`, rows `strides` apart (of A, B, C). Returns whether the slices were long enough; if not, nothing
 /// is written.
 pub fn matmul_generic<T: Numeric>([m, n, k]: [usize; 3], strides: [usize; 3], a: &[T], b: &[T], c: &mut [T]) -> bool {
     if m == 0 || n == 0 {

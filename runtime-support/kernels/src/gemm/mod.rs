@@ -4,7 +4,7 @@
 //! - [`params`]: the problem as plain data, its checks, its work units;
 //! - [`pack`]: B in panels of 16 columns, offline or into scratch;
 //! - [`tile`]: the microkernels, one per tile size and instruction set;
-//! - [`f32`]: the loops around them;
+//! - [`mod@f32`]: the loops around them;
 //! - [`int8`]: 8-bit integers, exact;
 //! - [`generic`]: any numeric type, plain loops;
 //! - [`kernel`]: the descriptors of both.

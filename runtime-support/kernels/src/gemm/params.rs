@@ -19,7 +19,7 @@ crate::param_enum! {
     }
 }
 
-/// C[M,N] = activation(A[M,K]·B[K,N] + bias[N] + residual[M,N]), over two levels of batch.
+/// `C[M,N] = activation(A[M,K]·B[K,N] + bias[N] + residual[M,N])`, over two levels of batch.
 ///
 /// Strides are in elements. A stride of 0 in a batch level shares the operand over it.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! OneHot: indices as rows that hold one value at the index and another elsewhere.
 //!
-//! In: indices as `[outer, inner]`, `values` = [off, on]. Out: `y` as `[outer, depth, inner]`. An index outside the depth
+//! In: indices as `[outer, inner]`, `values` as `[off, on]`. Out: `y` as `[outer, depth, inner]`. An index outside the depth
 //! gives no "on", as ONNX has it. Source: <https://onnx.ai/onnx/operators/onnx__OneHot.html>
 
 use crate::movement::{IndexElem, holds};

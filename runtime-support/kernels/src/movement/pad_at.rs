@@ -20,7 +20,7 @@ param_enum! {
 }
 
 kernel! {
-    /// `y` = `x` with borders of `pads` = [before…, after…] for `axes` (absent: all); negative widths cut. `dims` and `out`
+    /// `y` = `x` with borders of `pads` (`[before…, after…]`) for `axes` (absent: all); negative widths cut. `dims` and `out`
     /// end with the `rank` extents of `x` and `y`. An absent `value` is 0.
     pub struct PadAt {
         operands { read x: T, read pads: I, opt value: T, opt axes: I, write y: T }

@@ -8,7 +8,7 @@ use super::{PoolKind, valid_taps};
 use crate::{Elem, Fault, Isa, kernel, simd_fn};
 
 kernel! {
-    /// Pool over windows; `planes` is batch · channels. Units `part_begin..part_end` of planes·y[0]·y[1].
+    /// Pool over windows; `planes` is batch · channels. Units `part_begin..part_end` of `planes·y[0]·y[1]`.
     /// Integers have maxima only.
     pub struct Pool {
         operands { read x: T, write y: T }

@@ -60,14 +60,13 @@ fn interpolate<T: Sample<W>, U: Sample<W>, W: Sum>(
     for o in 0..outer {
         let x = &x[o * n_in * inner..(o + 1) * n_in * inner];
         let y = &mut y[o * n_out * inner..(o + 1) * n_out * inner];
-        if inner == 1 {
-            match taps {
-                2 => line::<T, U, W, 2>(isa, x, index, weight, y, fill),
-                4 => line::<T, U, W, 4>(isa, x, index, weight, y, fill),
-                _ => any_line(x, index, weight, y, fill, taps),
-            }
-        } else {
-            rows(isa, x, index, weight, y, fill, taps, inner);
+        let common = const { T::COMMON && U::COMMON };
+        match (inner, taps) {
+            (1, 2) if common => line::<T, U, W, 2>(isa, x, index, weight, y, fill),
+            (1, 4) if common => line::<T, U, W, 4>(isa, x, index, weight, y, fill),
+            (1, _) => any_line(x, index, weight, y, fill, taps),
+            _ if common => rows_on(isa, x, index, weight, y, fill, taps, inner),
+            _ => rows(x, index, weight, y, fill, taps, inner),
         }
     }
     Ok(())
@@ -118,34 +117,48 @@ fn any_line<T: Sample<W>, U: Sample<W>, W: Sum>(
 const COLUMNS: usize = 64;
 
 simd_fn! {
-    /// Rows across the axis.
-    fn rows<S>[T: Sample<W>, U: Sample<W>, W: Sum][T, U, W](
+    /// Rows across the axis, for each instruction set.
+    fn rows_on<S>[T: Sample<W>, U: Sample<W>, W: Sum][T, U, W](
         s, x: &[T], index: &[i32], weight: &[W], y: &mut [U], fill: U, taps: usize, inner: usize,
     ) {
         let _ = s;
-        for ((y, index), weight) in y.chunks_exact_mut(inner).zip(index.chunks_exact(taps)).zip(weight.chunks_exact(taps)) {
-            if index[0] < 0 {
-                y.fill(fill);
-                continue;
+        rows(x, index, weight, y, fill, taps, inner);
+    }
+}
+
+/// Rows across the axis.
+#[inline(always)]
+fn rows<T: Sample<W>, U: Sample<W>, W: Sum>(
+    x: &[T],
+    index: &[i32],
+    weight: &[W],
+    y: &mut [U],
+    fill: U,
+    taps: usize,
+    inner: usize,
+) {
+    for ((y, index), weight) in y.chunks_exact_mut(inner).zip(index.chunks_exact(taps)).zip(weight.chunks_exact(taps)) {
+        if index[0] < 0 {
+            y.fill(fill);
+            continue;
+        }
+        if let (&[i0, i1], &[w0, w1]) = (index, weight) {
+            let (a, b) = (&x[i0 as usize * inner..][..inner], &x[i1 as usize * inner..][..inner]);
+            for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
+                *y = U::store(a.load() * w0 + b.load() * w1);
             }
-            if let (&[i0, i1], &[w0, w1]) = (index, weight) {
-                let (a, b) = (&x[i0 as usize * inner..][..inner], &x[i1 as usize * inner..][..inner]);
-                for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
-                    *y = U::store(a.load() * w0 + b.load() * w1);
+            continue;
+        }
+        for (c, y) in y.chunks_mut(COLUMNS).enumerate() {
+            let mut sums = [W::default(); COLUMNS];
+            for (&at, &w) in index.iter().zip(weight) {
+                let row = &x[at as usize * inner + c * COLUMNS..][..y.len()];
+                for (sum, v) in sums.iter_mut().zip(row) {
+                    *sum = *sum + v.load() * w;
                 }
-                continue;
             }
-            for (c, y) in y.chunks_mut(COLUMNS).enumerate() {
-                let mut sums = [W::default(); COLUMNS];
-                for (&at, &w) in index.iter().zip(weight) {
-                    let row = &x[at as usize * inner + c * COLUMNS..][..y.len()];
-                    for (sum, v) in sums.iter_mut().zip(row) {
-                        *sum = *sum + v.load() * w;
-                    }
-                }
-                for (y, sum) in y.iter_mut().zip(sums) {
-                    *y = U::store(sum);
-                }
+            for (y, sum) in y.iter_mut().zip(sums) {
+                *y = U::store(sum);
             }
         }
     }

@@ -10,6 +10,8 @@ impl Sum for f64 {}
 
 /// Elements that convert to the sum's type and, rounded, back.
 pub(crate) trait Sample<W>: Copy {
+    /// Whether pictures come in this type: its loops are compiled for every instruction set.
+    const COMMON: bool = false;
     /// As the sum's type.
     fn load(self) -> W;
     /// From the sum's type, rounded; integers saturate.
@@ -17,17 +19,19 @@ pub(crate) trait Sample<W>: Copy {
 }
 
 macro_rules! same {
-    ($($t:ty)*) => { $(impl Sample<$t> for $t {
+    ($($t:ty: $common:literal)*) => { $(impl Sample<$t> for $t {
+        const COMMON: bool = $common;
         #[inline(always)]
         fn load(self) -> $t { self }
         #[inline(always)]
         fn store(sum: $t) -> $t { sum }
     })* };
 }
-same!(f32 f64);
+same!(f32: true f64: false);
 
 macro_rules! halves {
     ($($t:ty)*) => { $(impl Sample<f32> for $t {
+        const COMMON: bool = true;
         #[inline(always)]
         fn load(self) -> f32 { self.to_f32() }
         #[inline(always)]
@@ -37,7 +41,8 @@ macro_rules! halves {
 halves!(f16 bf16);
 
 macro_rules! ints {
-    ($w:ident $big:literal: $($t:ty)*) => { $(impl Sample<$w> for $t {
+    ($w:ident $big:literal: $($t:ty $(=> $common:literal)?),*) => { $(impl Sample<$w> for $t {
+        $(const COMMON: bool = $common;)?
         #[inline(always)]
         fn load(self) -> $w { self as $w }
         #[inline(always)]
@@ -48,5 +53,5 @@ macro_rules! ints {
         }
     })* };
 }
-ints!(f32 8_388_608.0: u8 i8 u16 i16);
-ints!(f64 4_503_599_627_370_496.0: u32 i32 u64 i64);
+ints!(f32 8_388_608.0: u8 => true, i8, u16, i16);
+ints!(f64 4_503_599_627_370_496.0: u32, i32, u64, i64);

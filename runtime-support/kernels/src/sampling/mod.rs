@@ -1,8 +1,9 @@
-//! Kernels that sample images at computed places: GridSample, AffineGrid, RoiAlign, MaxRoiPool; Col2Im and MaxUnpool, which
-//! put samples back.
+//! Kernels that sample images at computed places: GridSample, AffineGrid, DeformConv, RoiAlign, MaxRoiPool; Col2Im and
+//! MaxUnpool, which put samples back.
 
 mod affine_grid;
 mod col2im;
+mod deform;
 mod grid_sample;
 mod max_roi_pool;
 mod max_unpool;
@@ -11,6 +12,7 @@ mod roi_align;
 
 pub use affine_grid::*;
 pub use col2im::*;
+pub use deform::*;
 pub use grid_sample::*;
 pub use max_roi_pool::*;
 pub use max_unpool::*;

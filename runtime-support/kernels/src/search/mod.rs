@@ -1,6 +1,8 @@
-//! Kernels that look for elements by their value: ArgMax, ArgMin, TopK, NonZero, Unique, NonMaxSuppression; Range.
+//! Kernels that look for elements by their value: ArgMax, ArgMin, TopK, NonZero, Unique, NonMaxSuppression,
+//! TfIdfVectorizer; Range.
 
 mod arg;
+mod n_grams;
 mod nms;
 mod nonzero;
 mod order;
@@ -9,6 +11,7 @@ mod top_k;
 mod unique;
 
 pub use arg::*;
+pub use n_grams::*;
 pub use nms::*;
 pub use nonzero::*;
 pub use order::*;

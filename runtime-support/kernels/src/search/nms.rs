@@ -3,6 +3,7 @@
 //! In: boxes `[batches, n, 4]`, scores `[batches, classes, n]`. Out: rows of (batch, class, box), best first within a class.
 //! Source: <https://onnx.ai/onnx/operators/onnx__NonMaxSuppression.html>
 
+use super::order::sort;
 use crate::movement::holds;
 use crate::{Fault, Isa, kernel};
 
@@ -84,7 +85,7 @@ fn non_max_suppression(
                 }
             }
             let order = &mut order[..candidates];
-            order.sort_unstable_by(|&a, &b| scores[b as usize].total_cmp(&scores[a as usize]).then(a.cmp(&b)));
+            sort(order, &|a, b| scores[b as usize].total_cmp(&scores[a as usize]).then(a.cmp(&b)));
             let first = count;
             for &i in order.iter() {
                 if count - first >= most {

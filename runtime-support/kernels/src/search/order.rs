@@ -60,3 +60,15 @@ macro_rules! ordered_halves {
     })* };
 }
 ordered_halves!(f16 bf16);
+
+/// Sorts positions. One sort for all element types: each comparison is a call, and no two positions may be equal.
+pub(super) fn sort(order: &mut [u32], compare: &dyn Fn(u32, u32) -> Ordering) {
+    order.sort_unstable_by(|&a, &b| compare(a, b));
+}
+
+/// Moves the `k` first positions to the front, in no order.
+pub(super) fn select(order: &mut [u32], k: usize, compare: &dyn Fn(u32, u32) -> Ordering) {
+    if 0 < k && k < order.len() {
+        order.select_nth_unstable_by(k - 1, |&a, &b| compare(a, b));
+    }
+}

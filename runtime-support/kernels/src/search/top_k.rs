@@ -5,6 +5,7 @@
 //! Source: <https://onnx.ai/onnx/operators/onnx__TopK.html>
 
 use super::Ordered;
+use super::order::{select, sort};
 use crate::movement::holds;
 use crate::{Fault, Isa, bf16, f16, kernel};
 use core::cmp::Ordering;
@@ -50,17 +51,15 @@ fn top_k<T: Ordered>(
     for o in 0..outer {
         for i in 0..inner {
             let at = |j: u32| x[(o * n + j as usize) * inner + i];
-            let compare = |&a: &u32, &b: &u32| -> Ordering {
+            let compare = |a: u32, b: u32| -> Ordering {
                 let by_value = if largest { at(b).order(at(a)) } else { at(a).order(at(b)) };
                 by_value.then(a.cmp(&b))
             };
             for (j, p) in order.iter_mut().enumerate() {
                 *p = j as u32;
             }
-            if k < n {
-                order.select_nth_unstable_by(k - 1, compare);
-            }
-            order[..k].sort_unstable_by(compare);
+            select(order, k, &compare);
+            sort(&mut order[..k], &compare);
             for (j, &p) in order[..k].iter().enumerate() {
                 let to = (o * k + j) * inner + i;
                 values[to] = at(p);

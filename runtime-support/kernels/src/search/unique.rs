@@ -4,6 +4,7 @@
 //! Source: <https://onnx.ai/onnx/operators/onnx__Unique.html>
 
 use super::Ordered;
+use super::order::sort;
 use crate::movement::holds;
 use crate::{Fault, Isa, bf16, f16, kernel};
 use core::cmp::Ordering;
@@ -52,7 +53,7 @@ fn unique<T: Ordered>(
     for (j, p) in order.iter_mut().enumerate() {
         *p = j as u32;
     }
-    order.sort_unstable_by(|&a, &b| compare(a, b).then(a.cmp(&b)));
+    sort(order, &|a, b| compare(a, b).then(a.cmp(&b)));
     // Equal slices stand together now, each group led by its first.
     let mut count = 0;
     let mut leader = None;

@@ -21,7 +21,7 @@ pub use pack::{pack_int8_into, packed_int8_len};
 
 use super::pack::PANEL;
 
-/// C[M,N] from A[M,K] and packed B[K,N].
+/// `C[M,N]` from `A[M,K]` and packed `B[K,N]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Int8Params {
     /// Rows of A and C.

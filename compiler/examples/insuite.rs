@@ -148,7 +148,8 @@ fn run(case: &cases::Case, mode: Mode, streams: usize, machine: &Machine) -> Res
         }
         let inputs: Vec<Tensor> =
             set.inputs.iter().zip(&baked).filter(|(_, baked)| !**baked).map(|(t, _)| t.clone()).collect();
-        let got = exec::run_program_on(&program, &inputs, Isa::detect()).map_err(|e| format!("{} {e}", verdict_of(&e.message)))?;
+        let got = exec::run_program_on(&program, &inputs, Isa::detect())
+            .map_err(|e| format!("{} {e}", verdict_of(&e.message)))?;
         let tolerance = case.tolerance.unwrap_or_default();
         set.compare(&got, tolerance).map_err(|e| format!("FAIL data set {i}: {e}"))?;
     }

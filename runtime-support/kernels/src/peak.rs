@@ -13,7 +13,9 @@ simd_fn! {
     /// Runs rounds of independent multiply-adds; the result only keeps them from being removed.
     pub fn multiply_add_rounds<S>(s, rounds: u64) -> f32 {
         let (a, b) = (s.splat(0.999_9), s.splat(0.000_1));
-        let mut sums = [s.splat(1.0); CHAINS];
+        // 1 is the fixed point: the loop from there would be no loop to a compiler that sees the start.
+        let start = 1.0 + (rounds % 2) as f32 * 0.001;
+        let mut sums = [s.splat(start); CHAINS];
         for _ in 0..rounds {
             for sum in &mut sums {
                 *sum = sum.fma(a, b);

@@ -201,10 +201,10 @@ pub(super) fn attend(
 pub(super) fn scale_of(cx: &NodeView<'_>, head_size: &Dim, zero_is_none: bool) -> Result<f32> {
     match cx.opt_float("scale")? {
         Some(s) if !(zero_is_none && s == 0.0) => Ok(s),
-        _ => {
-            let size = head_size.as_const().ok_or_else(|| wrong("the head size must be constant, or a scale given"))?;
-            Ok((1.0 / (size.max(1) as f64).sqrt()) as f32)
-        }
+        _ => Ok(match head_size.as_const() {
+            Some(size) => (1.0 / (size.max(1) as f64).sqrt()) as f32,
+            None => kiln_kernels::DEFAULT_SCALE,
+        }),
     }
 }
 

@@ -4,8 +4,8 @@
 //! <https://onnx.ai/onnx/operators/onnx__MatMul.html>, `onnx__Gemm.html`; FusedMatMul, FusedGemm:
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>
 
-use super::strided::{StridedCopy, row_major};
 use super::broadcast::stride;
+use super::strided::{StridedCopy, row_major};
 use super::view::{NodeView, Result, broadcast, resolve_axes, wrong};
 use super::{InferCx, OpDef, half, tensor};
 use crate::error::{CompileError, Stage};
@@ -224,9 +224,7 @@ fn multiply(cx: &mut LowerCx<'_>, y: Operand<Dim>, epilogue: Epilogue) -> Result
     let y_column = if b_vector { Dim::Const(1) } else { stored[rank + usize::from(!a_vector)].clone() };
     let level = |i: usize| {
         let of = |dims: &[Dim], strides: &[Dim], r: usize| {
-            (i + r)
-                .checked_sub(rank + 2)
-                .map_or(Dim::Const(0), |j| stride(&strides[j], &dims[j], &p.batch[i]))
+            (i + r).checked_sub(rank + 2).map_or(Dim::Const(0), |j| stride(&strides[j], &dims[j], &p.batch[i]))
         };
         Level {
             n: p.batch[i].clone(),
@@ -504,12 +502,14 @@ fn lower_gemm(cx: &mut LowerCx<'_>) -> Result<()> {
     let x = cx.scratch(ty.numel() * Dim::from(dtype.size_bytes()));
     multiply(cx, x.clone(), Epilogue { bias: None, residual: None, activation })?;
     let c = half::opt(cx, 2)?;
-    let stride = |axis_from_end: usize, step: Dim| match c_ty {
-        Some(c) if c.rank() > axis_from_end && !c.shape[c.rank() - 1 - axis_from_end].is(1) => step,
-        _ => Dim::Const(0),
+    let c_shape = c_ty.map_or(&[][..], |c| &c.shape);
+    cx.expect_broadcast(c_shape, &ty.shape)?;
+    let c_stride = |from_end: usize, step: Dim| match c_shape.len().checked_sub(from_end + 1) {
+        Some(axis) => stride(&step, &c_shape[axis], &ty.shape[1 - from_end]),
+        None => Dim::Const(0),
     };
-    let columns = c_ty.and_then(|c| c.shape.last().cloned()).unwrap_or(Dim::Const(1));
-    let (c_row, c_column) = (stride(1, columns), stride(0, Dim::Const(1)));
+    let columns = c_shape.last().cloned().unwrap_or(Dim::Const(1));
+    let (c_row, c_column) = (c_stride(1, columns), c_stride(0, Dim::Const(1)));
     cx.call(&[dtype], ScaleAdd { x, c, y: y.at.clone(), m, n, c_row, c_column, alpha, beta })?;
     y.finish(cx)
 }

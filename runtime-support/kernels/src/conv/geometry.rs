@@ -230,21 +230,7 @@ impl ConvShape {
 
 /// A single column as a row.
 const fn turned(s: ConvShape) -> ConvShape {
-    ConvShape {
-        w: s.h,
-        ow: s.oh,
-        kw: s.kh,
-        sx: s.sy,
-        dx: s.dy,
-        pl: s.pt,
-        h: 1,
-        oh: 1,
-        kh: 1,
-        sy: 1,
-        dy: 1,
-        pt: 0,
-        ..s
-    }
+    ConvShape { w: s.h, ow: s.oh, kw: s.kh, sx: s.sy, dx: s.dy, pl: s.pt, h: 1, oh: 1, kh: 1, sy: 1, dy: 1, pt: 0, ..s }
 }
 
 /// Input extent that `n` output positions of a kernel of `k` taps reach over.
@@ -291,9 +277,16 @@ mod tests {
     /// Every size up to the greatest one finds room.
     #[test]
     fn scratch_bounds_hold_at_every_size() {
-        for (k, stride, dilation, pad) in
-            [(1, 1, 1, 0), (1, 2, 1, 0), (3, 1, 1, 1), (3, 2, 1, 1), (3, 1, 3, 3), (5, 3, 2, 0), (7, 2, 1, 3), (1, 1, 1, 1)]
-        {
+        for (k, stride, dilation, pad) in [
+            (1, 1, 1, 0),
+            (1, 2, 1, 0),
+            (3, 1, 1, 1),
+            (3, 2, 1, 1),
+            (3, 1, 3, 3),
+            (5, 3, 2, 0),
+            (7, 2, 1, 3),
+            (1, 1, 1, 1),
+        ] {
             for (ic, oc, lane) in [(1, 32, 1), (3, 16, 1), (16, 16, 16), (96, 24, 16), (1280, 320, 16)] {
                 for flat in [false, true] {
                     let at = |n: usize, h: usize, w: usize| {
@@ -307,7 +300,9 @@ mod tests {
                         let most = at(2, most_h, most_w).unwrap();
                         let bound = Plan::scratch_bound(most, lane) / 4;
                         let winograd = super::super::conv_winograd_scratch_bound(most);
-                        for (h, w) in (1..=most_h).step_by(7).flat_map(|h| (1..=most_w).step_by(13).map(move |w| (h, w))) {
+                        for (h, w) in
+                            (1..=most_h).step_by(7).flat_map(|h| (1..=most_w).step_by(13).map(move |w| (h, w)))
+                        {
                             for (h, w) in [(h, w), (h, most_w), (most_h, w), (h, 1), (1, w)] {
                                 let Some(s) = at(1, h, w) else { continue };
                                 assert!(Plan::new(s, lane).scratch_len() <= bound, "{s:?} of {most:?}");

@@ -591,7 +591,9 @@ mod bounds {
     /// Every channel count and size up to the greatest one finds room.
     #[test]
     fn scratch_bounds_hold_at_every_size() {
-        for (k, stride, dilation, pad) in [(1, 1, 1, 0), (3, 1, 1, 1), (3, 2, 1, 1), (2, 2, 1, 0), (5, 3, 2, 4), (7, 2, 1, 3)] {
+        for (k, stride, dilation, pad) in
+            [(1, 1, 1, 0), (3, 1, 1, 1), (3, 2, 1, 1), (2, 2, 1, 0), (5, 3, 2, 4), (7, 2, 1, 3)]
+        {
             for transposed in [false, true] {
                 let at = |h: usize, w: usize| WindowShape {
                     x: [1, h, w],
@@ -606,7 +608,10 @@ mod bounds {
                     for c in [1, 2, most_c / 3, most_c - 1, most_c] {
                         for (h, w) in (1..=most_h).step_by(5).flat_map(|h| (1..=most_w).map(move |w| (h, w))) {
                             let plan = Plan::new(transposed, c, &at(h, w));
-                            assert!(plan.scratch_len() <= bound, "{c} {h} {w} of {most_c} {most_h} {most_w}, {k} {stride}");
+                            assert!(
+                                plan.scratch_len() <= bound,
+                                "{c} {h} {w} of {most_c} {most_h} {most_w}, {k} {stride}"
+                            );
                         }
                     }
                 }

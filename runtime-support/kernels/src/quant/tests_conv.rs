@@ -312,7 +312,9 @@ fn depthwise_shapes() {
 /// Scratch bounds hold at every size up to the greatest one.
 #[test]
 fn scratch_bounds() {
-    for (k, stride, dilation, pad) in [(1, 1, 1, 0), (1, 2, 1, 0), (3, 1, 1, 1), (3, 2, 1, 1), (5, 3, 2, 0), (7, 2, 1, 3)] {
+    for (k, stride, dilation, pad) in
+        [(1, 1, 1, 0), (1, 2, 1, 0), (3, 1, 1, 1), (3, 2, 1, 1), (5, 3, 2, 0), (7, 2, 1, 3)]
+    {
         for c in [1, 3, 16, 100, 960] {
             let at = |h: usize, w: usize| {
                 let out = |x: usize| (x + 2 * pad).checked_sub((k - 1) * dilation + 1).map(|r| r / stride + 1);

@@ -230,9 +230,7 @@ fn input_type(
             }
             (None, Some(h)) => Dim::from(h),
             (None, None) => {
-                return Err(import_error(format!(
-                    "extent \"{name}\" (axis {axis}) is free: give it a value or a bound, as in --dim {name}=N or --dim {name}=1..N"
-                )));
+                return Err(import_error(unbounded(&name, axis)));
             }
         };
         known.insert(name, d.clone());
@@ -243,6 +241,16 @@ fn input_type(
         return Err(import_error(format!("{ty} is larger than a static plan accepts")));
     }
     Ok(ty.into())
+}
+
+/// What to do about a free extent, at the shell and in source.
+fn unbounded(name: &str, axis: usize) -> String {
+    let is_word = name.chars().all(|c| c.is_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_numeric());
+    let (quote, mark) = if is_word { ("", "") } else { ("\"", "'") };
+    format!(
+        "extent \"{name}\" (axis {axis}) is free: give it a value or a bound, as in --dim {mark}{name}=N{mark} or \
+         --dim {mark}{name}=1..N{mark} (in source: dims({quote}{name}{quote} = 1..=N))"
+    )
 }
 
 /// The type as far as it is known without inference.
@@ -445,4 +453,60 @@ fn attribute(a: &onnx::Attribute) -> Result<Attr, CompileError> {
         }
         other => return Err(import_error(format!("attributes of kind {} are not supported", other.kind()))),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(dims: Vec<onnx::Dim>) -> onnx::Model {
+        let ty = Some(onnx::Type::Tensor(Dtype::I64, Some(dims)));
+        let info = onnx::ValueInfo { name: "shape".into(), ty, doc: String::new() };
+        let graph = onnx::Graph { inputs: vec![info], ..onnx::Graph::default() };
+        onnx::Model {
+            ir_version: 8,
+            opsets: BTreeMap::new(),
+            producer: Default::default(),
+            domain: String::new(),
+            model_version: 0,
+            doc: String::new(),
+            metadata: BTreeMap::new(),
+            graph,
+        }
+    }
+
+    fn with(dims: &[(&str, DimBound)]) -> ImportOptions {
+        let dims = dims.iter().map(|(n, b)| ((*n).to_owned(), *b)).collect();
+        ImportOptions { dims, ..ImportOptions::default() }
+    }
+
+    #[test]
+    fn a_free_extent_asks_for_a_bound_by_name() {
+        for (dim, dims, wanted) in [
+            (onnx::Dim::Symbol("seq".into()), "--dim seq=1..N", "dims(seq = 1..=N)"),
+            (onnx::Dim::Symbol("a b".into()), "--dim 'a b=1..N'", "dims(\"a b\" = 1..=N)"),
+            (onnx::Dim::Unknown, "--dim 'shape.0=1..N'", "dims(\"shape.0\" = 1..=N)"),
+        ] {
+            let text = import(&input(vec![dim]), &ImportOptions::default()).unwrap_err().to_string();
+            assert!(text.contains(dims) && text.contains(wanted) && text.contains("\"shape\""), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_are_bounded_element_by_element() {
+        let model = input(vec![onnx::Dim::Known(2)]);
+        let both = with(&[("shape[0]", DimBound::Range(1, 8)), ("shape[1]", DimBound::Fixed(3))]);
+        check_dims(&model, &both).unwrap();
+        let graph = import(&model, &both).unwrap();
+        assert!(graph.nodes[0].is_kiln("ReadInts"));
+        assert_eq!(read_ints::slots_end(&graph.nodes[0]), 2);
+        let one = with(&[("shape[0]", DimBound::Range(1, 8))]);
+        let text = import(&model, &one).unwrap_err().to_string();
+        assert!(text.contains("\"shape[1]\" needs bounds"), "{text}");
+        let misspelt = with(&[("size[0]", DimBound::Fixed(1))]);
+        assert!(check_dims(&model, &misspelt).is_err());
+        // Too many elements to be sizes.
+        let many = import(&input(vec![onnx::Dim::Known(65)]), &with(&[("shape[0]", DimBound::Fixed(1))]));
+        assert!(many.unwrap_err().to_string().contains("cannot be bounded"));
+    }
 }

@@ -375,7 +375,11 @@ fn products(
 pub(super) fn gemm_scratch(cx: &mut LowerCx<'_>, call: &Gemm<Dim>) -> Option<Operand<Dim>> {
     use kiln_kernels::Descriptor;
     let fixed: Gemm = call.map(&mut |d: &Dim| d.upper().and_then(|u| usize::try_from(u).ok()).unwrap_or(0));
-    let elements = fixed.problem().scratch_len();
+    let mut elements = fixed.problem().scratch_len();
+    if call.n.as_const().is_none() && call.b_layout == BLayout::Rows {
+        // The greatest width may be whole panels, others are not.
+        elements = 16usize.saturating_mul(fixed.k);
+    }
     (elements > 0).then(|| cx.scratch(Dim::from(elements * 4)))
 }
 

@@ -76,7 +76,8 @@ fn infer_reshape(cx: &mut InferCx<'_>) -> Result<()> {
     // many as the operand's.
     let open = |d: &Dim| d.as_const().is_none() && !x.shape.contains(d);
     let fits = || shape.iter().cloned().product::<Dim>() == x.numel();
-    let unknown = unknown.or_else(|| if fits() { None } else { shape.iter().rposition(open) });
+    let empty = shape.iter().any(|d| d.is(0));
+    let unknown = unknown.or_else(|| if empty || fits() { None } else { shape.iter().rposition(open) });
     let known: Dim = shape.iter().enumerate().filter(|(i, _)| Some(*i) != unknown).map(|(_, d)| d.clone()).product();
     if let Some(i) = unknown {
         shape[i] = match (x.numel().as_const(), known.as_const()) {

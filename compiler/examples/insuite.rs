@@ -1,19 +1,20 @@
 //! Runs test cases inside the compiler, without building their modules: quick feedback while writing operators.
 //!
-//! `insuite [-v] [-s STREAMS] [-t TARGET] [--symbolic | --constants] FOLDER [PATTERN…]`: cases below FOLDER whose name contains one of
-//! the patterns.
-//! A case that needs the values of integer inputs at compile time is tried again with those baked in (counted and marked
-//! apart).
+//! `insuite [-v] [-s STREAMS] [-t TARGET] [--symbolic | --constants] [--dim NAME=A..B]… FOLDER [PATTERN…]`: cases below FOLDER whose name
+//! contains one of the patterns, with these bounds of free extents.
+//! A case that needs the values of integer inputs at compile time is tried again with those bounded by the values at hand
+//! (1 to the value, if it can be a size), then with those baked in; both are counted apart.
 //!
 //! `--symbolic`: every extent of every input is a symbol of its own, whatever the model declares, between the smaller of 1
 //! and its size and twice its size; what the model declares of other values is ignored; the run has the data's sizes. Where
-//! that is refused, it is tried again with the extents of operands fixed ("operands' sizes fixed"), then with operands baked
-//! in ("operands baked in").
+//! that is refused, it is tried again with the extents of operands fixed, then with their values bounded as well, then with
+//! operands baked in.
 //!
 //! `--constants`: every operand is baked in as a constant; inputs of data remain inputs.
 //!
-//! An *operand* is an input that tells an operator what to do: one of integers or truth values with at most one axis, or
-//! one without axes (a scalar). If a case has such inputs only, all but the first are operands.
+//! An *operand* is an input that tells an operator what to do: one of integers or truth values with at most one axis, one
+//! without axes (a scalar), or the region or scales of a Resize or Upsample. Of inputs that are all operands the first counts
+//! as data.
 
 use kiln_compiler::ep::npu::expand::Lane;
 use kiln_compiler::import::DimBound;
@@ -30,6 +31,8 @@ use std::path::Path;
 enum Mode {
     /// As the model says.
     Plain,
+    /// As the model says, the values of small integer inputs bounded by those at hand.
+    Values,
     /// As the model says, small integers baked in.
     Ints,
     /// Operands baked in.
@@ -38,21 +41,25 @@ enum Mode {
     Symbolic,
     /// Every extent a symbol, but those of operands.
     FixedOperands,
+    /// The same, their values bounded by those at hand.
+    BoundedOperands,
     /// Every extent a symbol, operands baked in.
     BakedOperands,
 }
 
 impl Mode {
     fn symbolic(self) -> bool {
-        matches!(self, Self::Symbolic | Self::FixedOperands | Self::BakedOperands)
+        matches!(self, Self::Symbolic | Self::FixedOperands | Self::BoundedOperands | Self::BakedOperands)
     }
 
     /// What to try where this is refused.
     fn next(self) -> Option<Self> {
         match self {
-            Self::Plain => Some(Self::Ints),
+            Self::Plain => Some(Self::Values),
+            Self::Values => Some(Self::Ints),
             Self::Symbolic => Some(Self::FixedOperands),
-            Self::FixedOperands => Some(Self::BakedOperands),
+            Self::FixedOperands => Some(Self::BoundedOperands),
+            Self::BoundedOperands => Some(Self::BakedOperands),
             Self::Ints | Self::Constants | Self::BakedOperands => None,
         }
     }
@@ -63,16 +70,35 @@ impl Mode {
             Self::Plain | Self::Constants | Self::Symbolic => "passed",
             Self::Ints => "passed with integer inputs baked in",
             Self::FixedOperands => "passed with operands' sizes fixed",
+            Self::Values | Self::BoundedOperands => "passed with operands' values bounded",
             Self::BakedOperands => "passed with operands baked in",
         }
     }
 }
 
+/// What holds for every case.
+struct How {
+    machine: Machine,
+    streams: usize,
+    dims: BTreeMap<String, DimBound>,
+}
+
+/// `NAME=A..B`
+fn parse_dim(text: &str) -> Option<(String, DimBound)> {
+    let (name, range) = text.split_once('=')?;
+    let (a, b) = range.split_once("..")?;
+    Some((name.to_owned(), DimBound::Range(a.parse().ok()?, b.parse().ok()?)))
+}
+
 /// For each input whether it is an operand rather than data.
-fn operands(inputs: &[Tensor]) -> Vec<bool> {
+fn operands(graph: &Graph, inputs: &[Tensor]) -> Vec<bool> {
+    let resizes = |name: &str| {
+        let mut nodes = graph.nodes.iter().filter(|n| matches!(n.op_type.as_str(), "Resize" | "Upsample"));
+        nodes.any(|n| n.inputs.iter().skip(1).any(|i| i == name))
+    };
     let whole = |d: Dtype| !d.is_float() && !matches!(d, Dtype::C64 | Dtype::C128);
     let small = |t: &Tensor| t.dims().is_empty() || (t.dims().len() == 1 && whole(t.dtype()));
-    let mut all: Vec<bool> = inputs.iter().map(small).collect();
+    let mut all: Vec<bool> = graph.inputs.iter().zip(inputs).map(|(info, t)| small(t) || resizes(&info.name)).collect();
     if all.iter().all(|&o| o)
         && let Some(first) = all.first_mut()
     {
@@ -95,17 +121,19 @@ fn verdict_of(message: &str) -> &'static str {
     if message.contains(kiln_kernels::Fault::Unsupported.message()) { "UNSUPPORTED" } else { "FAIL" }
 }
 
-fn run(case: &cases::Case, mode: Mode, streams: usize, machine: &Machine) -> Result<(), String> {
+fn run(case: &cases::Case, mode: Mode, how: &How) -> Result<(), String> {
     let mut decoded = case.decode().map_err(|e| format!("UNSUPPORTED {e}"))?;
     let sets = case.data_sets(&decoded.model).map_err(|e| format!("UNSUPPORTED {e}"))?;
     if mode.symbolic() {
         forget_extents(&mut decoded.model.graph);
     }
     for (i, set) in sets.iter().enumerate() {
-        let mut import = set.import_options();
-        let operands = operands(&set.inputs);
+        let mut import = set.import_options_with(&decoded.model, &how.dims);
+        let operands = operands(&decoded.model.graph, &set.inputs);
         let baked: Vec<bool> = match mode {
-            Mode::Plain | Mode::Symbolic | Mode::FixedOperands => vec![false; set.inputs.len()],
+            Mode::Plain | Mode::Values | Mode::Symbolic | Mode::FixedOperands | Mode::BoundedOperands => {
+                vec![false; set.inputs.len()]
+            }
             Mode::Constants | Mode::BakedOperands => operands.clone(),
             Mode::Ints => {
                 let ints = |t: &Tensor| t.dims().len() <= 1 && matches!(t.dtype(), Dtype::I64 | Dtype::I32);
@@ -118,7 +146,7 @@ fn run(case: &cases::Case, mode: Mode, streams: usize, machine: &Machine) -> Res
             import.input_dims.clear();
             import.dims = BTreeMap::new();
             for (k, (info, t)) in decoded.model.graph.inputs.iter_mut().zip(&set.inputs).enumerate() {
-                let fixed = mode == Mode::FixedOperands && operands[k];
+                let fixed = matches!(mode, Mode::FixedOperands | Mode::BoundedOperands) && operands[k];
                 let mut dims = Vec::new();
                 for (axis, &n) in t.dims().iter().enumerate() {
                     let name = format!("{}.{axis}", info.name);
@@ -132,7 +160,10 @@ fn run(case: &cases::Case, mode: Mode, streams: usize, machine: &Machine) -> Res
                 info.ty = Some(Type::Tensor(t.dtype(), Some(dims)));
             }
         }
-        let options = Options { import, streams, machine: machine.clone(), ..Options::default() };
+        if matches!(mode, Mode::Values | Mode::BoundedOperands) {
+            import.dims.extend(set.value_bounds(&decoded.model));
+        }
+        let options = Options { import, streams: how.streams, machine: how.machine.clone(), ..Options::default() };
         let program = compile(&decoded, &options).map_err(|e| format!("UNSUPPORTED {e}"))?;
         if let Some(device) = &program.device {
             let count = |lane| device.lanes.iter().filter(|l| **l == lane).count();
@@ -157,10 +188,8 @@ fn run(case: &cases::Case, mode: Mode, streams: usize, machine: &Machine) -> Res
 }
 
 /// Runs a case, in weaker modes where it is refused: the mode it ended in, and how. The first refusal is the one to report.
-fn attempt(case: &cases::Case, first: Mode, streams: usize, machine: &Machine) -> (Mode, Result<(), String>) {
-    let run = |mode| {
-        std::panic::catch_unwind(|| run(case, mode, streams, machine)).unwrap_or_else(|_| Err("FAIL panicked".into()))
-    };
+fn attempt(case: &cases::Case, first: Mode, how: &How) -> (Mode, Result<(), String>) {
+    let run = |mode| std::panic::catch_unwind(|| run(case, mode, how)).unwrap_or_else(|_| Err("FAIL panicked".into()));
     let refused = |r: &Result<(), String>| r.as_ref().is_err_and(|e| e.starts_with("UNSUPPORTED"));
     let result = run(first);
     let mut mode = first;
@@ -186,19 +215,22 @@ fn main() {
         None => false,
     };
     let (verbose, symbolic, constants) = (flag("-v"), flag("--symbolic"), flag("--constants"));
-    let mut streams = 1;
+    let mut how = How { streams: 1, machine: Machine::default(), dims: BTreeMap::new() };
+    while let Some(at) = args.iter().position(|a| a == "--dim") {
+        how.dims.extend(args.get(at + 1).and_then(|text| parse_dim(text)));
+        args.drain(at..(at + 2).min(args.len()));
+    }
     if let Some(at) = args.iter().position(|a| a == "-s")
         && at + 1 < args.len()
     {
-        streams = args[at + 1].parse().unwrap_or(1);
+        how.streams = args[at + 1].parse().unwrap_or(1);
         args.drain(at..at + 2);
     }
-    let mut machine = Machine::default();
     if let Some(at) = args.iter().position(|a| a == "-t")
         && at + 1 < args.len()
     {
         match Machine::named(&args[at + 1]) {
-            Ok(named) => machine = named,
+            Ok(named) => how.machine = named,
             Err(e) => return eprintln!("{e}"),
         }
         args.drain(at..at + 2);
@@ -213,7 +245,7 @@ fn main() {
     let (mut failed, mut unsupported) = (0, 0);
     let mut passed: Vec<(Mode, usize)> = Vec::new();
     for case in all.iter().filter(|c| args.len() < 2 || args[1..].iter().any(|p| c.name.contains(p.as_str()))) {
-        let (mode, result) = attempt(case, first, streams, &machine);
+        let (mode, result) = attempt(case, first, &how);
         match result {
             Ok(()) => {
                 match passed.iter_mut().find(|(m, _)| *m == mode) {

@@ -24,7 +24,7 @@ fn slots<'c>(calls: impl Iterator<Item = &'c dyn Call>) -> Vec<AtomicI64> {
 fn value_of<'c>(cx: &'c Cx<'_>, inputs: &'c [Vec<usize>]) -> impl Fn(&Symbol) -> i64 + 'c {
     |symbol| {
         let extent = match symbol.source {
-            SymbolSource::Data { slot } => cx.dim(slot),
+            SymbolSource::Data { slot } => return cx.extent(slot) as i64,
             SymbolSource::Input { input_idx, axis } => {
                 inputs.get(input_idx).and_then(|dims| dims.get(axis)).copied().unwrap_or(0)
             }

@@ -139,7 +139,13 @@ pub fn check_options(options: &Options) -> Result<(), String> {
         return Err(format!("streams = {}: expected 1 to {MAX_STREAMS}", options.streams));
     }
     for (name, bound) in &options.import.dims {
+        // Values of inputs may be negative: they count from the end.
+        let element = name.ends_with(']');
         match bound {
+            import::DimBound::Range(a, b) if element && a > b => {
+                return Err(format!("dim {name} = {a}..={b}: no value lies in this range"));
+            }
+            _ if element => {}
             import::DimBound::Fixed(n) if *n < 0 => return Err(format!("dim {name} = {n}: a size cannot be negative")),
             import::DimBound::Range(a, b) if *a < 0 || a > b => {
                 return Err(format!("dim {name} = {a}..={b}: no size lies in this range"));

@@ -101,7 +101,7 @@ impl Extents {
                 })?;
                 quote!(#name)
             }
-            Atom::FloorDiv(a, b) => {
+            Atom::FloorDiv(a, b) | Atom::Quotient(a, b) => {
                 let (a, b) = pair(a, b)?;
                 quote!(rt::floor_div(#a, #b))
             }

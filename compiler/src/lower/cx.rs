@@ -51,7 +51,7 @@ impl<'a> LowerCx<'a> {
     pub(super) fn operand_of(&mut self, id: ValueId) -> Result<Operand<Dim>> {
         let bytes = value_bytes(self.view, id)?;
         if let Some(place) = self.out.places[id.0 as usize] {
-            return Ok(Operand::at(place.buffer, place.off, bytes));
+            return Ok(Operand::at(place.buffer, place.off, self.within(place, bytes)));
         }
         let Some(t) = self.view.graph.constant(id) else {
             return Err(CompileError::new(
@@ -62,6 +62,16 @@ impl<'a> LowerCx<'a> {
         let buffer = self.out.add_weight(t.data().clone(), &self.view.graph.value(id).name);
         self.out.places[id.0 as usize] = Some(Place { buffer, off: 0 });
         Ok(Operand::at(buffer, 0, bytes))
+    }
+
+    /// The bytes of a view: no more than its buffer has, where bounds of extents alone would allow more.
+    fn within(&self, place: Place, bytes: Dim) -> Dim {
+        let room = self.out.buffers[place.buffer as usize].bytes.clone()
+            - Dim::Const(i64::try_from(place.off).unwrap_or(i64::MAX));
+        match (bytes.upper(), room.upper()) {
+            (Some(b), Some(r)) if b > r => bytes.at_most(&room),
+            _ => bytes,
+        }
     }
 
     /// Memory for a result, in its value's layout. A result nobody wants gets memory that nobody reads, of type `ty`.

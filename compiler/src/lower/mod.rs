@@ -12,11 +12,12 @@ pub use call::{Call, CallOperand, FieldText};
 pub use cx::{LowerCx, value_bytes, width_of};
 
 use crate::error::{CompileError, CompileErrors, Stage};
-use crate::ir::{Dim, Graph, ValueId};
+use crate::ir::{Dim, Graph, Symbol, SymbolSource, ValueId};
 use crate::ops::{self, OpDef, view::NodeView};
 use bytes::Bytes;
 use kiln_kernels::Role;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// What a buffer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,7 +228,36 @@ fn lower_node_by(
     let named = |e: CompileError| CompileError { stage: Stage::Lower, ..e }.at_node(&node.name, &node.full_op());
     let op = ops::find(node).map_err(named)?;
     let view = NodeView { graph, node };
-    rule(node_idx, op, &mut LowerCx::new(view, node_idx, out, n_streams)).map_err(named)
+    let mut cx = LowerCx::new(view, node_idx, out, n_streams);
+    expect_extents(&mut cx).map_err(named)?;
+    rule(node_idx, op, &mut cx).map_err(named)
+}
+
+/// Has it checked at run time that no extent of a result is negative, as far as bounds do not tell.
+fn expect_extents(cx: &mut LowerCx<'_>) -> Result<(), CompileError> {
+    for i in 0..cx.n_outputs() {
+        let Ok(ty) = cx.out_ty(i) else { continue };
+        let before = known_before(cx);
+        for d in ty.shape.iter().filter(|d| d.lower() < 0) {
+            let mut known = true;
+            d.symbols(&mut |s| known &= before.contains(s) || matches!(s.source, SymbolSource::Input { .. }));
+            if known {
+                cx.expect_equal([(d, &d.at_least(&Dim::Const(0)))])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The symbols in the types and elements of a node's operands.
+fn known_before(cx: &LowerCx<'_>) -> HashSet<Arc<Symbol>> {
+    let mut known = HashSet::new();
+    for v in cx.node.inputs.iter().flatten() {
+        let value = cx.graph.value(*v);
+        let shape = cx.graph.tensor_type(*v).map_or(&[][..], |t| &t.shape);
+        shape.iter().chain(value.dims.iter().flatten()).for_each(|d| d.symbols(&mut |s| known.extend([s.clone()])));
+    }
+    known
 }
 
 /// Outputs lie in memory that the module owns: an output that is a graph input or a constant is copied at the end.

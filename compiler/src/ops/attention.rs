@@ -2,6 +2,7 @@
 //!
 //! <https://onnx.ai/onnx/operators/onnx__Attention.html>
 
+use super::broadcast;
 use super::strided::{StridedCopy, row_major};
 use super::view::{NodeView, Result, wrong};
 use super::{InferCx, OpDef, half, tensor};
@@ -107,8 +108,9 @@ pub(super) fn bias_of(cx: &mut LowerCx<'_>, i: usize, dtype: Dtype, masked: f32)
         .ok_or_else(|| wrong(format!("expected rank 4 at most, found {ty}")).at_input(i))?;
     let strides = row_major(&ty.shape);
     let stride = |a: usize| match a.checked_sub(missing) {
-        Some(a) if !ty.shape[a].is(1) => strides[a].clone(),
-        _ => Dim::Const(0),
+        // Whatever it is broadcast to.
+        Some(a) => broadcast::stride(&strides[a], &ty.shape[a], &Dim::Const(-1)),
+        None => Dim::Const(0),
     };
     let at = if ty.dtype == Dtype::Bool {
         let x = cx.x(i)?;
@@ -201,10 +203,10 @@ pub(super) fn attend(
 pub(super) fn scale_of(cx: &NodeView<'_>, head_size: &Dim, zero_is_none: bool) -> Result<f32> {
     match cx.opt_float("scale")? {
         Some(s) if !(zero_is_none && s == 0.0) => Ok(s),
-        _ => {
-            let size = head_size.as_const().ok_or_else(|| wrong("the head size must be constant, or a scale given"))?;
-            Ok((1.0 / (size.max(1) as f64).sqrt()) as f32)
-        }
+        _ => Ok(match head_size.as_const() {
+            Some(size) => (1.0 / (size.max(1) as f64).sqrt()) as f32,
+            None => kiln_kernels::DEFAULT_SCALE,
+        }),
     }
 }
 

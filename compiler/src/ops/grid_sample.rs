@@ -99,6 +99,13 @@ fn affine_rank(cx: &NodeView<'_>) -> Result<usize> {
     match &cx.shape(0)?[1..] {
         [Dim::Const(2), Dim::Const(3)] => Ok(2),
         [Dim::Const(3), Dim::Const(4)] => Ok(3),
+        [a, b] if a.as_const().is_none() || b.as_const().is_none() => {
+            match cx.shape(1)?.first().and_then(Dim::as_const) {
+                Some(4) => Ok(2),
+                Some(5) => Ok(3),
+                _ => Err(wrong("whether there are two or three spatial axes is not known").at_input(0)),
+            }
+        }
         _ => Err(wrong(format!("expected [N,2,3] or [N,3,4], found {}", cx.ty(0)?)).at_input(0)),
     }
 }

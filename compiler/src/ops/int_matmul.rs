@@ -8,7 +8,7 @@
 use super::broadcast::stride;
 use super::quant::{as_f32, const_scale, expect_one_scale, expect_one_zero, limits, precision};
 use super::strided::{StridedCopy, row_major};
-use super::view::{NodeView, Result, broadcast, wrong};
+use super::view::{NodeView, Result, broadcast, may_equal, wrong};
 use super::{InferCx, OpDef, tensor};
 use crate::ir::{Dim, TensorType};
 use crate::lower::LowerCx;
@@ -140,11 +140,15 @@ fn steps(p: &Product, ty: &TensorType, side: Side, i: usize) -> Result<Steps> {
     }
     let refused = || wrong(format!("{ty} is not one for all nor one for each of {n}")).at_input(i);
     if ty.rank() == 1 {
-        return if fits(&ty.shape[0], n) { Ok(Steps { each: Dim::Const(1), batch: none() }) } else { Err(refused()) };
+        return if fits(&ty.shape[0], n) {
+            Ok(Steps { each: stride(&Dim::Const(1), &ty.shape[0], n), batch: none() })
+        } else {
+            Err(refused())
+        };
     }
     let (lead, matrix) = ty.shape.split_at(ty.rank() - 2);
     let (one, each) = if side == Side::A { (&matrix[1], &matrix[0]) } else { (&matrix[0], &matrix[1]) };
-    if !one.is(1) || !(each.is(1) || fits(each, n)) || lead.len() > p.batch.len() {
+    if one.as_const().is_some_and(|d| d != 1) || !(each.is(1) || fits(each, n)) || lead.len() > p.batch.len() {
         return Err(refused());
     }
     for (d, b) in lead.iter().rev().zip(p.batch.iter().rev()) {
@@ -153,7 +157,7 @@ fn steps(p: &Product, ty: &TensorType, side: Side, i: usize) -> Result<Steps> {
         }
     }
     let batch = p.batch_strides(lead, each)?;
-    Ok(Steps { each: Dim::Const(i64::from(!each.is(1))), batch })
+    Ok(Steps { each: stride(&Dim::Const(1), each, n), batch })
 }
 
 /// `2·B·M·N·K`
@@ -353,7 +357,7 @@ fn infer_qlinear(cx: &mut InferCx<'_>) -> Result<()> {
         None => cx.dtype(0)?,
         Some(zero) => {
             cx.expect_dtype(7, BYTES)?;
-            if zero.shape != cx.ty(6)?.shape && !(zero.numel().is(1) && cx.ty(6)?.numel().is(1)) {
+            if !may_equal(&zero.shape, cx.shape(6)?) && !(zero.numel().is(1) && cx.ty(6)?.numel().is(1)) {
                 return Err(wrong(format!("expected the scale's shape, {}, found {zero}", cx.ty(6)?)).at_input(7));
             }
             zero.dtype

@@ -374,7 +374,11 @@ fn products(
 pub(super) fn gemm_scratch(cx: &mut LowerCx<'_>, call: &Gemm<Dim>) -> Option<Operand<Dim>> {
     use kiln_kernels::Descriptor;
     let fixed: Gemm = call.map(&mut |d: &Dim| d.upper().and_then(|u| usize::try_from(u).ok()).unwrap_or(0));
-    let elements = fixed.problem().scratch_len();
+    let mut elements = fixed.problem().scratch_len();
+    if call.n.as_const().is_none() && call.b_layout == BLayout::Rows {
+        // The greatest width may be whole panels, others are not.
+        elements = 16usize.saturating_mul(fixed.k);
+    }
     (elements > 0).then(|| cx.scratch(Dim::from(elements * 4)))
 }
 
@@ -487,12 +491,14 @@ fn lower_gemm(cx: &mut LowerCx<'_>) -> Result<()> {
     let x = cx.scratch(ty.numel() * Dim::from(dtype.size_bytes()));
     multiply(cx, x.clone(), Epilogue { bias: None, residual: None, activation })?;
     let c = half::opt(cx, 2)?;
-    let stride = |axis_from_end: usize, step: Dim| match c_ty {
-        Some(c) if c.rank() > axis_from_end && !c.shape[c.rank() - 1 - axis_from_end].is(1) => step,
-        _ => Dim::Const(0),
+    let c_shape = c_ty.map_or(&[][..], |c| &c.shape);
+    cx.expect_broadcast(c_shape, &ty.shape)?;
+    let c_stride = |from_end: usize, step: Dim| match c_shape.len().checked_sub(from_end + 1) {
+        Some(axis) => stride(&step, &c_shape[axis], &ty.shape[1 - from_end]),
+        None => Dim::Const(0),
     };
-    let columns = c_ty.and_then(|c| c.shape.last().cloned()).unwrap_or(Dim::Const(1));
-    let (c_row, c_column) = (stride(1, columns), stride(0, Dim::Const(1)));
+    let columns = c_shape.last().cloned().unwrap_or(Dim::Const(1));
+    let (c_row, c_column) = (c_stride(1, columns), c_stride(0, Dim::Const(1)));
     cx.call(&[dtype], ScaleAdd { x, c, y: y.at.clone(), m, n, c_row, c_column, alpha, beta })?;
     y.finish(cx)
 }

@@ -22,7 +22,7 @@ const FOLD_MAX_BYTES: usize = 1 << 28;
 
 /// Infers types and folds constants.
 pub fn infer(graph: &mut Graph) -> Result<(), CompileErrors> {
-    let mut next_slot = 0;
+    let mut next_slot = graph.nodes.iter().map(ops::read_ints::slots_end).max().unwrap_or(0);
     let result = infer_in(graph, &mut next_slot);
     graph.n_slots = next_slot;
     result

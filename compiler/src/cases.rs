@@ -5,9 +5,10 @@
 pub mod random;
 
 use crate::error::{CompileError, CompileErrors, Stage};
-use crate::import::{DimBound, ImportOptions, element_name, extent_name};
+use crate::import::{DimBound, ImportOptions, extent_name};
 use crate::ir::Tensor;
 use crate::onnx::{self, Decoded, model::Type};
+use crate::ops::read_ints::element_name;
 use kiln_kernels::Dtype;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@
 use crate::error::{CompileError, CompileErrors, Quoted, Stage};
 use crate::ir::{Attr, Dim, Graph, Node, Symbol, SymbolSource, Tensor, TensorType, Type, Value, ValueId};
 use crate::onnx::model as onnx;
-use crate::ops::read_ints;
+use crate::ops::read_ints::{self, element_name};
 use kiln_kernels::Dtype;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -85,11 +85,6 @@ pub fn extent_name(input: &str, axis: usize, dim: &onnx::Dim) -> Option<String> 
 
 /// Inputs with more elements give no sizes.
 const MAX_VALUES: usize = 64;
-
-/// What an element of an input is called in [`ImportOptions::dims`].
-pub fn element_name(input: &str, i: usize) -> String {
-    format!("{input}[{i}]")
-}
 
 /// The bounds that the user gives the elements of a graph input, if any.
 fn value_bounds(

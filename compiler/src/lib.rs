@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod artifact;
+pub mod bodies;
 #[cfg(feature = "cli")]
 pub mod cases;
 #[cfg(feature = "cli")]
@@ -210,7 +211,7 @@ fn distribute(
 ) -> Result<Distributed, CompileErrors> {
     let target = options.machine.target.as_ref().clone().with_host_streams(options.streams);
     if target.n_devices() == 1 {
-        let lowered = lower::lower_with_states(graph, options.streams, states)?;
+        let lowered = lower::lower_whole(graph, options.streams, states, bodies::plan)?;
         let (lowered, schedule) = streams::plan_for(graph, lowered, &target)?;
         return Ok((lowered, schedule, None, None));
     }
@@ -220,7 +221,8 @@ fn distribute(
     let devices = &decided.placed.placement.device;
     let eps = devices.iter().map(|d| providers.of(&target, *d)).collect::<Result<Vec<_>, _>>();
     let eps = eps.map_err(|e| CompileError::new(Stage::Plan, e))?;
-    let lowered = lower::lower_by(graph, options.streams, states, &|node, op, cx| eps[node].lower(op, cx))?;
+    let lowered =
+        lower::lower_by(graph, options.streams, states, Some(bodies::plan), &|node, op, cx| eps[node].lower(op, cx))?;
     match ep::npu::plan::device(&target) {
         Some(npu) if devices.contains(&npu) => {
             if !states.is_empty() {

@@ -199,7 +199,7 @@ pub fn assemble_on(
         let of_node = (op.flops)(&view)?.upper().unwrap_or(0);
         flops = flops.saturating_add(of_node);
         node_flops.push(u64::try_from(of_node).unwrap_or(0));
-        notes.push(note(graph, node));
+        notes.push(graph.note(node));
     }
     let mut n_calls = vec![0u64; graph.nodes.len()];
     for step in &lowered.steps {
@@ -337,16 +337,6 @@ fn place_extents(inputs: &[Port], outputs: &[Port], steps: &[PlannedStep]) -> (V
         extents.push(Extent { symbol, slot });
     }
     (extents, n_slots)
-}
-
-/// Operator and types of a node, for the comment beside its calls.
-pub(crate) fn note(graph: &Graph, node: &crate::ir::Node) -> String {
-    let ty = |v: &Option<crate::ir::ValueId>| match v {
-        Some(v) => graph.value(*v).ty.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string),
-        None => "_".to_owned(),
-    };
-    let list = |vs: &[Option<crate::ir::ValueId>]| vs.iter().map(ty).collect::<Vec<_>>().join(", ");
-    format!("{} {} -> {}", node.full_op(), list(&node.inputs), list(&node.outputs))
 }
 
 /// Offsets of the constants in use, in the order in which the steps read them.

@@ -7,7 +7,7 @@ use kiln_compiler::onnx::Decoded;
 use kiln_compiler::onnx::proto::TensorProto;
 use kiln_compiler::program::{self, Meta, Program};
 use kiln_compiler::verify::{self, Expectation};
-use kiln_compiler::{Options, exec, graph, memory, streams};
+use kiln_compiler::{Options, bodies, exec, graph, memory, streams};
 use kiln_fixtures::array::Array;
 use kiln_kernels::Dtype;
 use kiln_kernels::isa::Isa;
@@ -28,7 +28,7 @@ pub struct Stages {
 pub fn stages(decoded: &Decoded, options: &Options) -> Result<Stages, CompileErrors> {
     let graph = graph(decoded, options)?;
     let states = lower::state::pairs(&graph, &options.states)?;
-    let lowered = lower::lower_with_states(&graph, options.streams, &states)?;
+    let lowered = lower::lower_whole(&graph, options.streams, &states, bodies::plan)?;
     let (lowered, schedule) = streams::plan(&graph, lowered, options.streams)?;
     let expectation = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule)?;
@@ -37,7 +37,7 @@ pub fn stages(decoded: &Decoded, options: &Options) -> Result<Stages, CompileErr
     verify::verify(&program, &expectation)?;
     // Assembling takes the calls: lower once more to keep them.
     let lowered =
-        streams::plan(&graph, lower::lower_with_states(&graph, options.streams, &states)?, options.streams)?.0;
+        streams::plan(&graph, lower::lower_whole(&graph, options.streams, &states, bodies::plan)?, options.streams)?.0;
     Ok(Stages { graph, lowered, expectation, program })
 }
 

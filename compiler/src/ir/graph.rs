@@ -145,6 +145,16 @@ impl Graph {
         }
     }
 
+    /// Operator and types of a node, for the comment beside its calls.
+    pub fn note(&self, node: &Node) -> String {
+        let ty = |v: &Option<ValueId>| match v {
+            Some(v) => self.value(*v).ty.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string),
+            None => "_".to_owned(),
+        };
+        let list = |vs: &[Option<ValueId>]| vs.iter().map(ty).collect::<Vec<_>>().join(", ");
+        format!("{} {} -> {}", node.full_op(), list(&node.inputs), list(&node.outputs))
+    }
+
     /// A value's constant, if it is one.
     pub fn constant(&self, id: ValueId) -> Option<&Arc<Tensor>> {
         self.value(id).constant.as_ref()

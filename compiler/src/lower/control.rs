@@ -10,9 +10,20 @@ use super::call::{Call, CallOperand, FieldText, call};
 use super::{BufferKind, LowerCx, Lowered, Place, Step, copy_bytes, drop_dead_steps, lower_node};
 use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, Graph, Symbol, ValueId};
-use crate::{memory, program, verify};
 use kiln_kernels::{Cx, Descriptor, Dtype, Operand, Role};
 use std::fmt::Debug;
+
+/// Where a body's buffers lie in its memory, and how large that is.
+#[derive(Clone, Debug, Default)]
+pub struct BodyPlan {
+    /// For every buffer its offset; `None` for memory outside, constants, and buffers nobody uses.
+    pub offsets: Vec<Option<u64>>,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// Plans the memory of a lowered body and proves the plan.
+pub type PlanBody = fn(&Lowered) -> Result<BodyPlan, CompileError>;
 
 /// What the head decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,19 +265,14 @@ impl<'a> BodyCx<'a> {
     /// Plans the body's memory and verifies the plan.
     fn plan(mut self) -> Result<LoweredBody, CompileError> {
         drop_dead_steps(&mut self.inner);
-        let first = |mut e: crate::error::CompileErrors| match e.0.is_empty() {
-            true => CompileError::new(Stage::Plan, "failed"),
-            false => e.0.remove(0),
-        };
-        let expected = verify::expectation(&self.inner);
-        let arena = memory::plan(&self.inner)?;
-        let (offsets, bytes) = (arena.offsets.clone(), arena.bytes);
-        let proof = program::assemble_body(&self.inner, arena).map_err(first)?;
-        verify::verify(&proof, &expected)?;
+        let plan = self.inner.plan_body.ok_or_else(|| {
+            CompileError::new(Stage::Lower, "control flow cannot be lowered here (a bug in the compiler)")
+        })?;
+        let BodyPlan { offsets, bytes } = plan(&self.inner)?;
         let mut steps = Vec::with_capacity(self.inner.steps.len());
         for step in self.inner.steps {
             let (node, note) = match self.graph.nodes.get(step.node_idx) {
-                Some(n) => (n.name.clone(), program::note(self.graph, n)),
+                Some(n) => (n.name.clone(), self.graph.note(n)),
                 None => (String::new(), "carried by the loop, or handed out".to_owned()),
             };
             steps.push(BodyStep { call: step.call, node, note });
@@ -280,7 +286,8 @@ impl LowerCx<'_> {
     /// Begins a body: values captured from outside are bound to their places.
     pub fn body<'b>(&mut self, graph: &'b Graph) -> Result<BodyCx<'b>, CompileError> {
         let places = vec![None; graph.values.len()];
-        let inner = Lowered { places, n_slots: self.out.n_slots, ..Lowered::default() };
+        let (n_slots, plan_body) = (self.out.n_slots, self.out.plan_body);
+        let inner = Lowered { places, n_slots, plan_body, ..Lowered::default() };
         let mut body = BodyCx { graph, inner, outer: Vec::new() };
         for &(outer, inner) in &graph.captures {
             if graph.constant(inner).is_some() {

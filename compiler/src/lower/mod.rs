@@ -80,6 +80,8 @@ pub struct Lowered {
     pub outputs: Vec<Place>,
     /// Number of extents that kernels find at run time.
     pub n_slots: usize,
+    /// How the bodies of control flow are planned; without it there can be none.
+    pub(crate) plan_body: Option<control::PlanBody>,
     by_content: HashMap<Bytes, u32>,
 }
 
@@ -92,6 +94,7 @@ impl Lowered {
             places: self.places.clone(),
             outputs: self.outputs.clone(),
             n_slots: self.n_slots,
+            plan_body: self.plan_body,
             by_content: self.by_content.clone(),
         }
     }
@@ -99,7 +102,8 @@ impl Lowered {
     /// The same graph with other calls, over the same buffers and perhaps more.
     pub fn with_steps(&self, steps: Vec<Step>, buffers: Vec<Buffer>) -> Self {
         let (places, outputs) = (self.places.clone(), self.outputs.clone());
-        Self { steps, buffers, places, outputs, n_slots: self.n_slots, by_content: HashMap::new() }
+        let (n_slots, plan_body) = (self.n_slots, self.plan_body);
+        Self { steps, buffers, places, outputs, n_slots, plan_body, by_content: HashMap::new() }
     }
 
     pub(crate) fn add_buffer(&mut self, buffer: Buffer) -> u32 {
@@ -118,31 +122,34 @@ impl Lowered {
     }
 }
 
-/// Lowers a whole graph. All nodes' errors are collected.
+/// Lowers a whole graph without control flow. All nodes' errors are collected.
 pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> {
-    lower_with_states(graph, n_streams, &[])
+    lower_by(graph, n_streams, &[], None, &|_, op, cx| (op.lower)(cx))
 }
 
-/// Lowers a whole graph, with outputs that are inputs of the next run.
-pub fn lower_with_states(
+/// Lowers a whole graph, with control flow and with outputs that are inputs of the next run.
+pub fn lower_whole(
     graph: &Graph,
     n_streams: usize,
     states: &[state::StatePair],
+    plan_body: control::PlanBody,
 ) -> Result<Lowered, CompileErrors> {
-    lower_by(graph, n_streams, states, &|_, op, cx| (op.lower)(cx))
+    lower_by(graph, n_streams, states, Some(plan_body), &|_, op, cx| (op.lower)(cx))
 }
 
 /// How a node is lowered: its position, its operator's row, and what to lower into.
 pub type Rule<'r> = dyn Fn(usize, &OpDef, &mut LowerCx<'_>) -> Result<(), CompileError> + 'r;
 
-/// As [`lower_with_states`], each node by a rule that need not be its operator's own (the nodes of bodies by their own).
+/// As [`lower_whole`], each node by a rule that need not be its operator's own (the nodes of bodies by their own).
 pub fn lower_by(
     graph: &Graph,
     n_streams: usize,
     states: &[state::StatePair],
+    plan_body: Option<control::PlanBody>,
     rule: &Rule<'_>,
 ) -> Result<Lowered, CompileErrors> {
-    let mut out = Lowered { places: vec![None; graph.values.len()], n_slots: graph.n_slots, ..Lowered::default() };
+    let places = vec![None; graph.values.len()];
+    let mut out = Lowered { places, n_slots: graph.n_slots, plan_body, ..Lowered::default() };
     let mut errors = CompileErrors::default();
     for (i, &v) in graph.inputs.iter().enumerate() {
         let name = graph.value(v).name.clone();

@@ -10,6 +10,11 @@ use crate::lower::LowerCx;
 use kiln_kernels::{NO_SLOT, ReadExtent};
 use std::collections::BTreeMap;
 
+/// What an element of an input is called in the options.
+pub fn element_name(input: &str, i: usize) -> String {
+    format!("{input}[{i}]")
+}
+
 pub(super) static OPS: &[OpDef] = &[OpDef::new("kiln", "ReadInts", &[1], infer, lower).with_dims(dims)];
 
 /// The node that reads `x`, whose elements lie between `bounds`, into slots from `slot` on.

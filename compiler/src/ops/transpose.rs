@@ -8,7 +8,8 @@ use super::{InferCx, OpDef, tensor};
 use crate::ir::Dim;
 use crate::lower::LowerCx;
 
-pub(super) static OPS: &[OpDef] = &[OpDef::new("", "Transpose", &[1, 13, 21, 23, 24, 25], infer, lower).with_dims(dims)];
+pub(super) static OPS: &[OpDef] =
+    &[OpDef::new("", "Transpose", &[1, 13, 21, 23, 24, 25], infer, lower).with_dims(dims)];
 
 /// The permutation: given, or the reverse.
 pub fn permutation(cx: &NodeView<'_>) -> Result<Vec<usize>> {
@@ -29,7 +30,8 @@ fn dims(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
     }
     let mut places = vec![0usize];
     for a in perm {
-        places = places.iter().flat_map(|p| (0..shape[a]).map(move |i| (p, i))).map(|(p, i)| p + i * strides[a]).collect();
+        places =
+            places.iter().flat_map(|p| (0..shape[a]).map(move |i| (p, i))).map(|(p, i)| p + i * strides[a]).collect();
     }
     places.into_iter().map(|at| all.get(at).cloned()).collect()
 }

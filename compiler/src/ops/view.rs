@@ -156,7 +156,7 @@ impl<'a> NodeView<'a> {
         if !ints || !self.graph.inputs.contains(&v) {
             return String::new();
         }
-        let name = crate::import::element_name(&self.graph.value(v).name, 0);
+        let name = super::read_ints::element_name(&self.graph.value(v).name, 0);
         format!(" (or bounds given for each of them, as in --dim '{name}=1..8')")
     }
 

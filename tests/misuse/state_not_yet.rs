@@ -1,3 +1,0 @@
-kiln::include_model!("models/net.onnx", state("out" = "in"));
-
-fn main() {}

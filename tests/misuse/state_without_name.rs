@@ -1,0 +1,3 @@
+kiln::include_model!("models/net.onnx", state(= "in"));
+
+fn main() {}

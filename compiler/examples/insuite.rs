@@ -1,6 +1,6 @@
 //! Runs test cases inside the compiler, without building their modules: quick feedback while writing operators.
 //!
-//! `insuite [-v] [-s STREAMS] [--symbolic | --constants] [--dim NAME=A..B]… FOLDER [PATTERN…]`: cases below FOLDER whose name
+//! `insuite [-v] [-s STREAMS] [-t TARGET] [--symbolic | --constants] [--dim NAME=A..B]… FOLDER [PATTERN…]`: cases below FOLDER whose name
 //! contains one of the patterns, with these bounds of free extents.
 //! A case that needs the values of integer inputs at compile time is tried again with those bounded by the values at hand
 //! (1 to the value, if it can be a size), then with those baked in; both are counted apart.
@@ -16,8 +16,10 @@
 //! without axes (a scalar), or the region or scales of a Resize or Upsample. Of inputs that are all operands the first counts
 //! as data.
 
+use kiln_compiler::ep::npu::expand::Lane;
 use kiln_compiler::import::DimBound;
 use kiln_compiler::ir::Tensor;
+use kiln_compiler::machine::Machine;
 use kiln_compiler::onnx::model::{Dim, Graph, Type};
 use kiln_compiler::{Options, cases, compile, exec};
 use kiln_kernels::{Dtype, isa::Isa};
@@ -77,6 +79,7 @@ impl Mode {
 /// What holds for every case.
 struct How {
     streams: usize,
+    machine: Machine,
     dims: BTreeMap<String, DimBound>,
 }
 
@@ -111,6 +114,11 @@ fn forget_extents(graph: &mut Graph) {
             *dims = None;
         }
     }
+}
+
+/// A kernel that met a format it does not know says so; any other fault is a failure.
+fn verdict_of(message: &str) -> &'static str {
+    if message.contains(kiln_kernels::Fault::Unsupported.message()) { "UNSUPPORTED" } else { "FAIL" }
 }
 
 fn run(case: &cases::Case, mode: Mode, how: &How) -> Result<(), String> {
@@ -155,11 +163,24 @@ fn run(case: &cases::Case, mode: Mode, how: &How) -> Result<(), String> {
         if matches!(mode, Mode::Values | Mode::BoundedOperands) {
             import.dims.extend(set.value_bounds(&decoded.model));
         }
-        let options = Options { import, streams: how.streams, ..Options::default() };
+        let options = Options { import, streams: how.streams, machine: how.machine.clone(), ..Options::default() };
         let program = compile(&decoded, &options).map_err(|e| format!("UNSUPPORTED {e}"))?;
+        if let Some(device) = &program.device {
+            let count = |lane| device.lanes.iter().filter(|l| **l == lane).count();
+            let (kernels, loads, stores) = (count(Lane::Compute), count(Lane::Load), count(Lane::Store));
+            let (ns, bytes) = (program.schedule.predicted_ns, device.sram.bytes);
+            let host = count(Lane::Host);
+            println!(
+                "{}: {host} steps on the CPU; {}: {kernels} kernels, {loads} loads, {stores} stores, {bytes} bytes; {} us",
+                case.name,
+                device.name,
+                ns / 1000
+            );
+        }
         let inputs: Vec<Tensor> =
             set.inputs.iter().zip(&baked).filter(|(_, baked)| !**baked).map(|(t, _)| t.clone()).collect();
-        let got = exec::run_program_on(&program, &inputs, Isa::detect()).map_err(|e| format!("FAIL {e}"))?;
+        let got = exec::run_program_on(&program, &inputs, Isa::detect())
+            .map_err(|e| format!("{} {e}", verdict_of(&e.message)))?;
         let tolerance = case.tolerance.unwrap_or_default();
         set.compare(&got, tolerance).map_err(|e| format!("FAIL data set {i}: {e}"))?;
     }
@@ -194,7 +215,7 @@ fn main() {
         None => false,
     };
     let (verbose, symbolic, constants) = (flag("-v"), flag("--symbolic"), flag("--constants"));
-    let mut how = How { streams: 1, dims: BTreeMap::new() };
+    let mut how = How { streams: 1, machine: Machine::default(), dims: BTreeMap::new() };
     while let Some(at) = args.iter().position(|a| a == "--dim") {
         how.dims.extend(args.get(at + 1).and_then(|text| parse_dim(text)));
         args.drain(at..(at + 2).min(args.len()));
@@ -203,6 +224,15 @@ fn main() {
         && at + 1 < args.len()
     {
         how.streams = args[at + 1].parse().unwrap_or(1);
+        args.drain(at..at + 2);
+    }
+    if let Some(at) = args.iter().position(|a| a == "-t")
+        && at + 1 < args.len()
+    {
+        match Machine::named(&args[at + 1]) {
+            Ok(named) => how.machine = named,
+            Err(e) => return eprintln!("{e}"),
+        }
         args.drain(at..at + 2);
     }
     let first = match (symbolic, constants) {

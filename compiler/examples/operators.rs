@@ -1,6 +1,7 @@
 //! Writes OPERATORS.md from the operator table: `cargo run -p kiln-compiler --example operators > OPERATORS.md`.
 
 use kiln_compiler::ops::{self, LayoutRule};
+use kiln_compiler::passes::EXPANDED;
 
 fn main() {
     println!(
@@ -13,6 +14,7 @@ fn main() {
         "it also works on channels in blocks of 16. Element types are those that the operator page allows, as far as kernels exist;"
     );
     println!("`kilnc check` says for a model what is missing.");
+    print!("{}", include_str!("sizes.md"));
     let mut domain = None;
     for op in ops::all() {
         if domain != Some(op.domain) {
@@ -31,4 +33,6 @@ fn main() {
         let dims = if op.dims.is_some() { "yes" } else { "" };
         println!("| {} | {} | {blocked} | {dims} |", op.name, since.join(", "));
     }
+    println!("\n## Read as the operators they are defined by\n");
+    println!("Of `com.microsoft`: {}. Of `ai.onnx.preview`: FlexAttention.", EXPANDED.join(", "));
 }

@@ -326,12 +326,20 @@ fn run(
                 && verdict.status == Status::Pass
             {
                 let reason = if case.sets.len() > 1 { format!("data set {set_idx}: {why}") } else { why };
-                verdict = Verdict { status: Status::Fail, reason, ..verdict };
+                // A kernel that met a format it does not know says so.
+                let unknown = why_unsupported(&outcomes[t].said);
+                let status = if unknown { Status::Unsupported } else { Status::Fail };
+                verdict = Verdict { status, reason, ..verdict };
             }
         }
         verdicts.push(verdict);
     }
     Ok(verdicts)
+}
+
+/// Whether a run ended because a kernel does not support its input.
+fn why_unsupported<T>(said: &Result<T, String>) -> bool {
+    said.as_ref().err().is_some_and(|why| why.contains(kiln_kernels::Fault::Unsupported.message()))
 }
 
 fn check(outputs: &std::path::Path, set: &DataSet, tolerance: Tolerance) -> Result<(), String> {

@@ -3,6 +3,7 @@
 use super::broken;
 use super::dims::Extents;
 use super::names::printable;
+use crate::ep::npu::expand::Lane;
 use crate::error::CompileError;
 use crate::ir::Dim;
 use crate::lower::control::Flow;
@@ -19,9 +20,9 @@ pub(super) const CHUNK: usize = 64;
 /// Marks a line that becomes a comment.
 const MARK: &str = "__note!";
 
-/// Number of step functions.
+/// Number of step functions. With a device there is no thread that could run everything: stream 0 is the CPU's part.
 pub(super) fn n_chunks(program: &Program) -> usize {
-    program.steps.len().div_ceil(CHUNK)
+    if program.device.is_some() { 0 } else { program.steps.len().div_ceil(CHUNK) }
 }
 
 /// A call to emit: of the program, or of a body.
@@ -96,12 +97,20 @@ pub(super) fn items(
     extents: &Extents,
     out: &mut dyn FnMut(TokenStream) -> Result<(), CompileError>,
 ) -> Result<(), CompileError> {
-    functions("steps", &lines(program), extents, out)
+    let Some(device) = &program.device else { return functions(Some("steps"), &lines(program), extents, out) };
+    let lanes = lines(program).into_iter().zip(&device.lanes);
+    let on_host: Vec<_> = lanes.filter(|(_, lane)| **lane == Lane::Host).map(|(line, _)| line).collect();
+    functions(None, &on_host, extents, out)
 }
 
-/// The functions of one list of calls, and then those of the bodies in it.
+/// The number of each step of the program.
+pub(super) fn numbers(program: &Program) -> Vec<usize> {
+    lines(program).iter().map(|l| l.number).collect()
+}
+
+/// The functions of one list of calls (without a name for them only the statics), and then those of the bodies in it.
 fn functions(
-    prefix: &str,
+    prefix: Option<&str>,
     lines: &[Line<'_>],
     extents: &Extents,
     out: &mut dyn FnMut(TokenStream) -> Result<(), CompileError>,
@@ -133,11 +142,12 @@ fn functions(
             calls.extend(quote! { #statement; });
             calls.extend(extents.lets(after, &read));
         }
-        let function = format_ident!("{prefix}_{chunk}");
-        out(quote! { fn #function(cx: &k::Cx<'_>) { #calls } #statics })?;
+        let function = prefix.map(|prefix| format_ident!("{prefix}_{chunk}"));
+        let function = function.map(|name| quote! { fn #name(cx: &k::Cx<'_>) { #calls } });
+        out(quote! { #function #statics })?;
     }
     for (prefix, body) in lines.iter().flat_map(bodies) {
-        functions(&prefix, &body, extents, out)?;
+        functions(Some(&prefix), &body, extents, out)?;
     }
     Ok(())
 }
@@ -238,7 +248,7 @@ fn shouting(name: &str) -> String {
     out
 }
 
-fn descriptor(call: &dyn Call, extents: &Extents) -> Result<TokenStream, CompileError> {
+pub(super) fn descriptor(call: &dyn Call, extents: &Extents) -> Result<TokenStream, CompileError> {
     let ty = format_ident!("{}", call.descriptor());
     let mut fields = TokenStream::new();
     let mut error = None;

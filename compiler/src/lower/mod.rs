@@ -6,13 +6,14 @@
 pub mod call;
 pub mod control;
 mod cx;
+pub mod state;
 
 pub use call::{Call, CallOperand, FieldText};
 pub use cx::{LowerCx, value_bytes, width_of};
 
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::ir::{Dim, Graph, Symbol, SymbolSource, ValueId};
-use crate::ops::{self, view::NodeView};
+use crate::ops::{self, OpDef, view::NodeView};
 use bytes::Bytes;
 use kiln_kernels::Role;
 use std::collections::{HashMap, HashSet};
@@ -29,6 +30,10 @@ pub enum BufferKind {
     Weight(Bytes),
     /// A graph input, read from the caller's memory.
     Input(usize),
+    /// Where a result lies that is a graph input of the next run: by position in the list of states.
+    State(usize),
+    /// A part of another buffer, or scratch, in the memory of a device.
+    OnDevice,
     /// In a body of a control-flow node: memory of the graph around it, by position in the body's list.
     Outer(usize),
 }
@@ -79,6 +84,24 @@ pub struct Lowered {
 }
 
 impl Lowered {
+    /// The same calls over the same buffers again.
+    pub fn copy(&self) -> Lowered {
+        Lowered {
+            steps: self.steps.iter().map(|s| Step { call: s.call.boxed(), node_idx: s.node_idx }).collect(),
+            buffers: self.buffers.clone(),
+            places: self.places.clone(),
+            outputs: self.outputs.clone(),
+            n_slots: self.n_slots,
+            by_content: self.by_content.clone(),
+        }
+    }
+
+    /// The same graph with other calls, over the same buffers and perhaps more.
+    pub fn with_steps(&self, steps: Vec<Step>, buffers: Vec<Buffer>) -> Self {
+        let (places, outputs) = (self.places.clone(), self.outputs.clone());
+        Self { steps, buffers, places, outputs, n_slots: self.n_slots, by_content: HashMap::new() }
+    }
+
     pub(crate) fn add_buffer(&mut self, buffer: Buffer) -> u32 {
         self.buffers.push(buffer);
         u32::try_from(self.buffers.len() - 1).expect("invariant: fewer than 2^32 buffers")
@@ -97,6 +120,28 @@ impl Lowered {
 
 /// Lowers a whole graph. All nodes' errors are collected.
 pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> {
+    lower_with_states(graph, n_streams, &[])
+}
+
+/// Lowers a whole graph, with outputs that are inputs of the next run.
+pub fn lower_with_states(
+    graph: &Graph,
+    n_streams: usize,
+    states: &[state::StatePair],
+) -> Result<Lowered, CompileErrors> {
+    lower_by(graph, n_streams, states, &|_, op, cx| (op.lower)(cx))
+}
+
+/// How a node is lowered: its position, its operator's row, and what to lower into.
+pub type Rule<'r> = dyn Fn(usize, &OpDef, &mut LowerCx<'_>) -> Result<(), CompileError> + 'r;
+
+/// As [`lower_with_states`], each node by a rule that need not be its operator's own (the nodes of bodies by their own).
+pub fn lower_by(
+    graph: &Graph,
+    n_streams: usize,
+    states: &[state::StatePair],
+    rule: &Rule<'_>,
+) -> Result<Lowered, CompileErrors> {
     let mut out = Lowered { places: vec![None; graph.values.len()], n_slots: graph.n_slots, ..Lowered::default() };
     let mut errors = CompileErrors::default();
     for (i, &v) in graph.inputs.iter().enumerate() {
@@ -110,7 +155,7 @@ pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> 
         }
     }
     for node_idx in 0..graph.nodes.len() {
-        if let Err(e) = lower_node(graph, node_idx, &mut out, n_streams) {
+        if let Err(e) = lower_node_by(graph, node_idx, &mut out, n_streams, rule) {
             errors.push(e);
         }
     }
@@ -118,13 +163,15 @@ pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> 
         return Err(errors);
     }
     place_outputs(graph, &mut out)?;
+    state::bind(graph, &mut out, states)?;
     drop_dead_steps(&mut out);
     Ok(out)
 }
 
 /// Drops calls that write only what nobody reads: arithmetic on shapes, of which the plan holds the results already.
 pub(crate) fn drop_dead_steps(out: &mut Lowered) {
-    let mut read: Vec<bool> = out.buffers.iter().map(|b| matches!(b.kind, BufferKind::Outer(_))).collect();
+    let mut read: Vec<bool> =
+        out.buffers.iter().map(|b| matches!(b.kind, BufferKind::Outer(_) | BufferKind::State(_))).collect();
     for place in &out.outputs {
         read[place.buffer as usize] = true;
     }
@@ -145,11 +192,37 @@ pub(crate) fn drop_dead_steps(out: &mut Lowered) {
     out.steps.retain(|_| live.next().unwrap_or(true));
 }
 
+/// One node's calls alone: every operand that is not constant gets a buffer of its own.
+pub fn isolated(graph: &Graph, node_idx: usize, rule: &Rule<'_>) -> Result<Lowered, CompileError> {
+    let mut out = Lowered { places: vec![None; graph.values.len()], ..Lowered::default() };
+    let node = &graph.nodes[node_idx];
+    for &v in node.inputs.iter().flatten() {
+        if graph.constant(v).is_none() && out.places[v.0 as usize].is_none() {
+            let name = graph.value(v).name.clone();
+            let bytes = value_bytes(NodeView { graph, node }, v)?;
+            let buffer = out.add_buffer(Buffer { name, bytes, kind: BufferKind::Activation });
+            out.places[v.0 as usize] = Some(Place { buffer, off: 0 });
+        }
+    }
+    lower_node_by(graph, node_idx, &mut out, 1, rule)?;
+    Ok(out)
+}
+
 pub(crate) fn lower_node(
     graph: &Graph,
     node_idx: usize,
     out: &mut Lowered,
     n_streams: usize,
+) -> Result<(), CompileError> {
+    lower_node_by(graph, node_idx, out, n_streams, &|_, op, cx| (op.lower)(cx))
+}
+
+fn lower_node_by(
+    graph: &Graph,
+    node_idx: usize,
+    out: &mut Lowered,
+    n_streams: usize,
+    rule: &Rule<'_>,
 ) -> Result<(), CompileError> {
     let node = &graph.nodes[node_idx];
     let named = |e: CompileError| CompileError { stage: Stage::Lower, ..e }.at_node(&node.name, &node.full_op());
@@ -157,7 +230,7 @@ pub(crate) fn lower_node(
     let view = NodeView { graph, node };
     let mut cx = LowerCx::new(view, node_idx, out, n_streams);
     expect_extents(&mut cx).map_err(named)?;
-    (op.lower)(&mut cx).map_err(named)
+    rule(node_idx, op, &mut cx).map_err(named)
 }
 
 /// Has it checked at run time that no extent of a result is negative, as far as bounds do not tell.

@@ -1,7 +1,7 @@
 //! Matrix products: MatMul, Gemm, and the fused form that passes make (operands and result permuted, bias, residual,
 //! activation).
 //!
-//! <https://onnx.ai/onnx/operators/onnx__MatMul.html>, `onnx__Gemm.html`; FusedMatMul, FusedGemm:
+//! <https://onnx.ai/onnx/operators/onnx__MatMul.html>, `onnx__Gemm.html`; FusedMatMul:
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>
 
 use super::broadcast::stride;
@@ -18,7 +18,6 @@ pub(super) static OPS: &[OpDef] = &[
     OpDef::new("kiln", "MatMul", &[1], infer_matmul, lower_matmul).with_flops(flops),
     OpDef::new("com.microsoft", "FusedMatMul", &[1], infer_matmul, lower_fused_matmul).with_flops(flops),
     OpDef::new("", "Gemm", &[1, 6, 7, 9, 11, 13], infer_gemm, lower_gemm).with_flops(flops),
-    OpDef::new("com.microsoft", "FusedGemm", &[1], infer_gemm, lower_gemm).with_flops(flops),
 ];
 
 const TYPES: &[Dtype] =
@@ -474,21 +473,10 @@ fn infer_gemm(cx: &mut InferCx<'_>) -> Result<()> {
     Ok(())
 }
 
-fn gemm_activation(cx: &NodeView<'_>) -> Result<Activation> {
-    Ok(match cx.text("activation", "")? {
-        "" => Activation::None,
-        "Relu" => Activation::Relu,
-        "Tanh" => Activation::Tanh,
-        "Sigmoid" => Activation::Sigmoid,
-        "LeakyRelu" => Activation::LeakyRelu { alpha: cx.float("activation_alpha", 0.01)? },
-        other => return Err(wrong(format!("unknown activation \"{other}\"")).at_attribute("activation")),
-    })
-}
-
 fn lower_gemm(cx: &mut LowerCx<'_>) -> Result<()> {
     let view = cx.view();
     let (alpha, beta) = (view.float("alpha", 1.0)?, view.float("beta", 1.0)?);
-    let activation = gemm_activation(&view)?;
+    let activation = Activation::None;
     let ty = view.out_ty(0)?;
     let dtype = half::compute_dtype(ty.dtype);
     let y = half::y(cx, 0)?;
@@ -499,9 +487,6 @@ fn lower_gemm(cx: &mut LowerCx<'_>) -> Result<()> {
         let bias = half::opt(cx, 2)?;
         multiply(cx, y.at.clone(), Epilogue { bias, residual: None, activation })?;
         return y.finish(cx);
-    }
-    if activation != Activation::None {
-        return Err(CompileError::new(Stage::Lower, "an activation beside alpha, beta or a full C"));
     }
     let x = cx.scratch(ty.numel() * Dim::from(dtype.size_bytes()));
     multiply(cx, x.clone(), Epilogue { bias: None, residual: None, activation })?;

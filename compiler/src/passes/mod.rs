@@ -15,6 +15,7 @@ mod qdq;
 mod recode;
 mod rewrite;
 
+pub use expand::EXPANDED;
 pub use infer::infer;
 pub use qdq::fuse_qdq;
 

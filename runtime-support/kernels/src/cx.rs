@@ -104,8 +104,8 @@ pub enum Fault {
     Panicked = 5,
     /// Integer division by zero.
     DivisionByZero = 6,
-    /// The kernel needs a feature that this crate was built without.
-    FeatureMissing = 7,
+    /// The kernel does not know the format of what it was given, or was built without the feature for it.
+    Unsupported = 7,
 }
 
 impl Fault {
@@ -118,7 +118,7 @@ impl Fault {
             4 => Self::ShapeMismatch,
             5 => Self::Panicked,
             6 => Self::DivisionByZero,
-            7 => Self::FeatureMissing,
+            7 => Self::Unsupported,
             _ => return None,
         })
     }
@@ -132,7 +132,7 @@ impl Fault {
             Self::ShapeMismatch => "sizes found at run time do not fit together",
             Self::Panicked => "a kernel panicked",
             Self::DivisionByZero => "integer division by zero",
-            Self::FeatureMissing => "a kernel needs a feature that kiln-kernels was built without",
+            Self::Unsupported => "a format that is not supported, or a feature that kiln was built without",
         }
     }
 }

@@ -78,6 +78,7 @@ impl Mode {
 
 /// What holds for every case.
 struct How {
+    machine: Machine,
     streams: usize,
     machine: Machine,
     dims: BTreeMap<String, DimBound>,

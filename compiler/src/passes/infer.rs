@@ -6,11 +6,12 @@
 use super::bodies;
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::exec;
-use crate::ir::{Dim, Graph, Node, Tensor, TensorType, Type, ValueId};
+use crate::ir::{Attr, Dim, Graph, Node, Tensor, TensorType, Type, ValueId};
 use crate::lower::{self, Lowered};
 use crate::ops::{self, InferCx, OpDef, view::NodeView};
 use kiln_kernels::isa::Isa;
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// A folded constant may be this large in any case …
@@ -36,11 +37,13 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
     let nodes = std::mem::take(&mut graph.nodes);
     let mut kept = Vec::with_capacity(nodes.len());
     let mut ahead: VecDeque<Node> = nodes.into();
+    let mut equal = Equal::default();
     while let Some(mut node) = ahead.pop_front() {
         if let Some(branch) = bodies::taken(graph, &node) {
             branch.into_iter().rev().for_each(|n| ahead.push_front(n));
             continue;
         }
+        equal.follow(&mut node);
         let named = |e: CompileError| e.at_node(&node.name, &node.full_op());
         let op = match ops::find(&node) {
             Ok(op) => op,
@@ -54,6 +57,10 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
         if untyped {
             // Behind a failed node: its error is enough.
             kept.push(node);
+            continue;
+        }
+        // Before types are made, so that equal nodes do not get extents of their own.
+        if equal.is_known(&node, op) {
             continue;
         }
         if !node.bodies.is_empty()
@@ -84,7 +91,46 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
         }
     }
     graph.nodes = kept;
+    graph.substitute(&equal.same);
     errors.or_ok(())
+}
+
+/// Nodes seen so far, and the values that are others.
+#[derive(Default)]
+struct Equal {
+    seen: HashMap<String, Vec<Option<ValueId>>>,
+    same: BTreeMap<ValueId, ValueId>,
+}
+
+impl Equal {
+    /// Names operands and captured values by the values they are.
+    fn follow(&self, node: &mut Node) {
+        let captured = node.bodies.values_mut().flat_map(|b| &mut b.captures).map(|(outer, _)| outer);
+        for v in node.inputs.iter_mut().flatten().chain(captured) {
+            if let Some(first) = self.same.get(v) {
+                *v = *first;
+            }
+        }
+    }
+
+    /// Whether an earlier node computes the same: its results stand for this one's from here on.
+    fn is_known(&mut self, node: &Node, op: &OpDef) -> bool {
+        let large = node.attrs.values().any(|a| matches!(a, Attr::Tensor(_) | Attr::Tensors(_)));
+        if !op.pure || !node.bodies.is_empty() || large {
+            return false;
+        }
+        match self.seen.entry(super::dead::key(node)) {
+            Entry::Vacant(free) => {
+                free.insert(node.outputs.clone());
+                false
+            }
+            Entry::Occupied(first) => {
+                let pairs = node.outputs.iter().zip(first.get());
+                self.same.extend(pairs.filter_map(|(mine, theirs)| mine.zip(*theirs)));
+                true
+            }
+        }
+    }
 }
 
 /// Folds what has constant operands in an inferred graph.

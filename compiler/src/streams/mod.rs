@@ -21,10 +21,12 @@ use std::collections::BTreeSet;
 
 /// A schedule must end this many thousandths earlier than one stream, or there is only one.
 const LEAST_GAIN_PERMILLE: u128 = 30;
-/// Parts with scratch of their own may make the arena so many thousandths larger than one stream's.
+/// Several streams may make the arena so many thousandths larger than one stream's.
 const MOST_MEMORY_PERMILLE: u128 = 100;
-/// Calls that are kept whole for that, at most.
-const MAX_ROUNDS: usize = 16;
+/// How much later than the quickest a schedule may end that needs less memory, in thousandths.
+const MOST_DELAY_PERMILLE: u128 = 50;
+/// Calls that are kept whole for memory, at most.
+const MAX_ROUNDS: usize = 8;
 
 /// Decides streams for the machine the program runs on: see [`plan_for`].
 pub fn plan(graph: &Graph, lowered: Lowered, n_streams: usize) -> Result<(Lowered, Schedule), CompileError> {
@@ -49,22 +51,48 @@ pub fn plan_for(graph: &Graph, lowered: Lowered, target: &Target) -> Result<(Low
     let mut list = tasks::list(&lowered, &costs, &private_scratch(&lowered), target, n_streams);
     let allowed = u128::from(memory::least(&lowered, &one)?.0) * (1000 + MOST_MEMORY_PERMILLE) / 1000;
     for round in 0.. {
-        let best = planner::best(&list, target, true);
-        let gain = one.predicted_ns.saturating_sub(best.timeline.end_ns);
-        if u128::from(gain) * 1000 < u128::from(one.predicted_ns) * LEAST_GAIN_PERMILLE {
+        let mut all = planner::all(&list, target, true);
+        all.sort_by_key(|p| (p.timeline.end_ns, p.schedule.n_waits()));
+        let Some(first) = all.first().map(|p| u128::from(p.timeline.end_ns)) else { break };
+        if first * 1000 > u128::from(one.predicted_ns) * (1000 - LEAST_GAIN_PERMILLE) {
             break;
         }
-        let deadlock = || CompileError::new(Stage::Plan, "a schedule that deadlocks (a bug in the compiler)");
-        let Carried { lowered, mut schedule, tasks } = carry_out(&lowered, &best).ok_or_else(deadlock)?;
-        schedule.sequential_ns = one.predicted_ns;
-        let (bytes, peak) = memory::least(&lowered, &schedule)?;
-        let whole = if u128::from(bytes) <= allowed { None } else { largest_scratch(&lowered, &peak, &tasks) };
+        all.retain(|p| u128::from(p.timeline.end_ns) * 1000 <= first * (1000 + MOST_DELAY_PERMILLE));
+        // The last resort: slower, but in the order of one stream.
+        let worth = |p: &Planned| {
+            u128::from(p.timeline.end_ns) * 1000 <= u128::from(one.predicted_ns) * (1000 - LEAST_GAIN_PERMILLE)
+        };
+        all.extend(planner::planned_in_step(&list, target).filter(worth));
+        let (bytes, carried, peak) = smallest(&lowered, &all, allowed)?;
+        let whole = if bytes <= allowed { None } else { largest_scratch(&carried.lowered, &peak, &carried.tasks) };
         match whole.filter(|_| round < MAX_ROUNDS) {
             Some(task) => list.tasks[task].splits = 1,
-            None => return Ok((lowered, schedule)),
+            None => {
+                let schedule = Schedule { sequential_ns: one.predicted_ns, ..carried.schedule };
+                return Ok((carried.lowered, schedule));
+            }
         }
     }
     Ok((lowered, one))
+}
+
+/// Of schedules, the quickest first, the first that needs no more bytes than allowed, or else the smallest one; with its
+/// bytes and the buffers that need them.
+fn smallest(whole: &Lowered, all: &[Planned], allowed: u128) -> Result<(u128, Carried, Vec<usize>), CompileError> {
+    let deadlock = || CompileError::new(Stage::Plan, "a schedule that deadlocks (a bug in the compiler)");
+    let mut best: Option<(u128, Carried, Vec<usize>)> = None;
+    for planned in all {
+        let carried = carry_out(whole, planned).ok_or_else(deadlock)?;
+        let (bytes, peak) = memory::least(&carried.lowered, &carried.schedule)?;
+        let bytes = u128::from(bytes);
+        if best.as_ref().is_none_or(|(least, ..)| bytes < *least) {
+            best = Some((bytes, carried, peak));
+        }
+        if bytes <= allowed {
+            break;
+        }
+    }
+    best.ok_or_else(deadlock)
 }
 
 /// The task with the largest scratch of its own for each part, of those that are there when memory is fullest.

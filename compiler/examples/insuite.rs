@@ -80,6 +80,7 @@ impl Mode {
 struct How {
     machine: Machine,
     streams: usize,
+    machine: Machine,
     dims: BTreeMap<String, DimBound>,
 }
 

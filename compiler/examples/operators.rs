@@ -14,6 +14,7 @@ fn main() {
         "it also works on channels in blocks of 16. Element types are those that the operator page allows, as far as kernels exist;"
     );
     println!("`kilnc check` says for a model what is missing.");
+    print!("{}", include_str!("sizes.md"));
     let mut domain = None;
     for op in ops::all() {
         if domain != Some(op.domain) {

@@ -23,7 +23,7 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
         for (a, (d, e)) in shape.iter_mut().zip(&x.shape).enumerate() {
             if a == axis {
                 *d = d.clone() + e.clone();
-            } else if d.as_const().is_none() {
+            } else if d.as_const().is_none() && e.as_const().is_some() {
                 *d = e.clone();
             } else if e.as_const().is_some() && d != e {
                 return Err(wrong(format!("{x} differs from {first} in axis {a}")).at_input(i));
@@ -50,6 +50,11 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         return cx.view_of(0, 0);
     }
     let axis = cx.axis("axis", 1, cx.rank(0)?)?;
+    let shape = cx.out_shape(0)?;
+    for i in 0..cx.n_inputs() {
+        let part = cx.shape(i)?;
+        cx.expect_equal((0..shape.len()).filter(|&a| a != axis).map(|a| (&part[a], &shape[a])))?;
+    }
     let dtype = cx.dtype(0)?;
     let y_strides = row_major(&cx.out_physical(0)?);
     let y = cx.y(0)?;

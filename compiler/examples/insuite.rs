@@ -80,7 +80,6 @@ impl Mode {
 struct How {
     machine: Machine,
     streams: usize,
-    machine: Machine,
     dims: BTreeMap<String, DimBound>,
 }
 

@@ -357,7 +357,8 @@ fn infer_qlinear(cx: &mut InferCx<'_>) -> Result<()> {
         None => cx.dtype(0)?,
         Some(zero) => {
             cx.expect_dtype(7, BYTES)?;
-            if !may_equal(&zero.shape, cx.shape(6)?) && !(zero.numel().is(1) && cx.ty(6)?.numel().is(1)) {
+            let scalars = zero.numel().is(1) && cx.ty(6)?.numel().is(1);
+            if !may_equal(&zero.shape, cx.shape(6)?) && !scalars {
                 return Err(wrong(format!("expected the scale's shape, {}, found {zero}", cx.ty(6)?)).at_input(7));
             }
             zero.dtype

@@ -1,4 +1,4 @@
-//! The 16-bit floats: [`f16`] (IEEE 754 binary16) and [`bf16`] (the upper half of an f32), as newtypes over their bits.
+//! The 16-bit floats: [`struct@f16`] (IEEE 754 binary16) and [`bf16`] (the upper half of an f32), as newtypes over their bits.
 //!
 //! In and out: f32 and f64, converted exactly where the target holds the value, else rounded once to nearest, ties to
 //! even. NaN stays NaN (quiet, sign and upper payload kept), overflow gives infinity, denormals are exact.

@@ -31,6 +31,7 @@ pub const fn require_abi(abi: u32) {
 }
 
 /// Refuses, at compile time, a module that decodes images while the feature `image` is off.
+#[allow(clippy::assertions_on_constants, reason = "only a module that decodes images calls it")]
 pub const fn require_image() {
     assert!(cfg!(feature = "image"), "this model decodes images: enable the feature `image` of the crate kiln");
 }

@@ -21,7 +21,7 @@ fn body<'a>(cx: &NodeView<'a>, name: &str) -> Result<&'a Graph> {
 }
 
 /// The inferred type of a body's result.
-fn result_type<'a>(body: &'a Graph, i: usize) -> Result<&'a Type> {
+fn result_type(body: &Graph, i: usize) -> Result<&Type> {
     let (name, v) = body.outputs.get(i).ok_or_else(|| wrong(format!("the body has no result {i}")))?;
     let value = body.value(*v);
     value.ty.as_ref().ok_or_else(|| wrong(format!("the type of the body's result \"{name}\" is not known")))

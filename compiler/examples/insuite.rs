@@ -13,16 +13,16 @@ fn run(case: &cases::Case, bake_ints: bool, streams: usize) -> Result<(), String
     let sets = case.data_sets(&decoded.model).map_err(|e| format!("UNSUPPORTED {e}"))?;
     for (i, set) in sets.iter().enumerate() {
         let mut import = set.import_options();
-        let baked =
-            |t: &Tensor| bake_ints && t.dims().len() <= 1 && (t.dtype() == Dtype::I64 || t.dtype() == Dtype::I32);
+        let is_index = |t: &Tensor| t.dtype() == Dtype::I64 || t.dtype() == Dtype::I32;
+        let baked = |t: &Tensor| bake_ints && t.dims().len() <= 1 && is_index(t);
         let constants = set.inputs.iter().enumerate().filter(|(_, t)| baked(t));
         import.input_constants = constants.map(|(i, t)| (i, t.clone())).collect();
         let options = Options { import, streams, ..Options::default() };
         let program = compile(&decoded, &options).map_err(|e| format!("UNSUPPORTED {e}"))?;
-        let inputs: Vec<&[u8]> = set.inputs.iter().filter(|t| !baked(t)).map(|t| &t.data()[..]).collect();
-        let got = exec::run_program(&program, &inputs, Isa::detect()).map_err(|e| format!("FAIL {e}"))?;
+        let inputs: Vec<_> = set.input_data().into_iter().filter(|d| !d.tensor().is_some_and(baked)).collect();
+        let got = exec::run_program_data(&program, &inputs, Isa::detect()).map_err(|e| format!("FAIL {e}"))?;
         let tolerance = case.tolerance.unwrap_or_default();
-        set.compare(&got, tolerance).map_err(|e| format!("FAIL data set {i}: {e}"))?;
+        set.compare_data(&got, tolerance).map_err(|e| format!("FAIL data set {i}: {e}"))?;
     }
     Ok(())
 }

@@ -79,6 +79,11 @@ impl Facts {
         self.steps.iter().any(|s| s.op == "ImageDecoder")
     }
 
+    /// Whether the module needs the feature `regex` of `kiln`.
+    pub fn matches_patterns(&self) -> bool {
+        self.steps.iter().any(|s| s.op == "RegexFullMatch")
+    }
+
     /// As text.
     pub fn text(&self) -> String {
         let mut text = String::new();

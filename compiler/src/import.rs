@@ -5,7 +5,10 @@
 //! `INPUT.AXIS` where the model gives none.
 
 use crate::error::{CompileError, CompileErrors, Quoted, Stage};
-use crate::ir::{Attr, Dim, Graph, Node, Symbol, SymbolSource, Tensor, TensorType, Type, Value, ValueId};
+use crate::ir::{
+    Attr, Dim, Elements, Graph, Node, SequenceType, Symbol, SymbolSource, Tensor, TensorType, Type, Value, ValueId,
+    bounded_extent,
+};
 use crate::onnx::model as onnx;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,6 +29,8 @@ pub struct ImportOptions {
     pub dims: BTreeMap<String, DimBound>,
     /// Extents of inputs at hand, by input index: they fix what is free.
     pub input_dims: BTreeMap<usize, Vec<usize>>,
+    /// Types of inputs at hand that are no tensors, by input index: they fix what is free.
+    pub input_types: BTreeMap<usize, Type>,
     /// Values at hand of inputs, by input index: the module takes no others (a run on another value fails).
     pub input_values: BTreeMap<usize, Tensor>,
     /// Inputs that are baked in as constants, by input index: they are no inputs of the module.
@@ -119,6 +124,9 @@ fn input_type(
 ) -> Result<Type, CompileError> {
     let ty = info.ty.as_ref().ok_or_else(|| import_error("has no type"))?;
     let onnx::Type::Tensor(dtype, dims) = ty else {
+        if let Some(given) = options.input_types.get(&at.0) {
+            return Ok(given.clone());
+        }
         return convert_type(ty).ok_or_else(|| import_error(format!("{ty} is not supported as an input")));
     };
     let given = options.input_dims.get(&at.0);
@@ -184,7 +192,7 @@ fn input_type(
 }
 
 /// The type as far as it is known without inference.
-fn convert_type(ty: &onnx::Type) -> Option<Type> {
+pub fn convert_type(ty: &onnx::Type) -> Option<Type> {
     match ty {
         onnx::Type::Tensor(dtype, Some(dims)) => {
             let shape = dims
@@ -196,14 +204,32 @@ fn convert_type(ty: &onnx::Type) -> Option<Type> {
                 .collect::<Option<Vec<_>>>()?;
             Some(TensorType::new(*dtype, shape).into())
         }
-        onnx::Type::Sequence(t) => Some(Type::Sequence(Box::new(convert_type(t)?))),
+        onnx::Type::Sequence(t) => {
+            let onnx::Type::Tensor(dtype, dims) = t.as_ref() else { return None };
+            let extent = |d: &onnx::Dim| match d {
+                onnx::Dim::Known(n) => Dim::from(*n),
+                _ => bounded_extent(0, None),
+            };
+            let elements = match dims {
+                // A type without extents says scalars, or nothing: exporters write it for both.
+                Some(dims) if !dims.is_empty() => Elements::Ranked(dims.iter().map(extent).collect()),
+                _ => Elements::Any,
+            };
+            Some(Type::Sequence(SequenceType { dtype: *dtype, elements, most: None }))
+        }
         onnx::Type::Optional(t) => Some(Type::Optional(Box::new(convert_type(t)?))),
         _ => None,
     }
 }
 
-fn convert_tensor(t: &onnx::Tensor) -> Result<Tensor, CompileError> {
-    let data = t.bytes().ok_or_else(|| import_error("string tensors are not supported yet"))?;
+/// A decoded tensor as a constant.
+pub fn convert_tensor(t: &onnx::Tensor) -> Result<Tensor, CompileError> {
+    if let onnx::TensorData::Strings(all) = &t.data {
+        let texts = all.iter().map(|s| std::str::from_utf8(s).ok()).collect::<Option<Vec<_>>>();
+        let texts = texts.ok_or_else(|| import_error("a string is not UTF-8"))?;
+        return Tensor::from_strings(&t.dims, &texts).ok_or_else(|| import_error("strings and dims do not agree"));
+    }
+    let data = t.bytes().ok_or_else(|| import_error("data and dims do not agree"))?;
     Tensor::new(t.dtype, t.dims.clone(), data.clone()).ok_or_else(|| import_error("data and dims do not agree"))
 }
 

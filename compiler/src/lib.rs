@@ -84,6 +84,9 @@ impl Options {
         for (i, dims) in &self.import.input_dims {
             let _ = write!(text, ", input {i} = {dims:?}");
         }
+        for (i, ty) in &self.import.input_types {
+            let _ = write!(text, ", input {i} = {ty}");
+        }
         for (i, t) in &self.import.input_values {
             let _ = write!(text, ", input {i} only with the value {t:?} it was compiled for");
         }
@@ -136,7 +139,9 @@ pub fn compile(decoded: &Decoded, options: &Options) -> Result<Program, CompileE
 /// From the typed graph to the verified program.
 pub fn compile_graph(graph: &Graph, decoded: &Decoded, options: &Options) -> Result<Program, CompileErrors> {
     let lowered = lower::lower(graph, options.streams)?;
-    let (lowered, schedule) = streams::plan(graph, lowered, options.streams)?;
+    // Objects are ordered by one stream.
+    let n_streams = if lowered.n_objects > 0 { 1 } else { options.streams };
+    let (lowered, schedule) = streams::plan(graph, lowered, n_streams)?;
     let expected = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule)?;
     let meta = Meta { name: options.name.clone(), sha256: sha256(&decoded.source), options: options.text() };

@@ -14,7 +14,7 @@ use crate::lower::control::covers;
 use crate::lower::{BufferKind, Call, FieldText, Lowered};
 use crate::program::{ARENA, INPUTS, Program, WEIGHTS};
 use kiln_kernels::Role;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What a step touches in terms of buffers, taken before planning.
@@ -24,6 +24,9 @@ pub struct Expectation {
     outputs: Vec<(u32, u64)>,
     kinds: Vec<BufferKind>,
     bytes: Vec<u64>,
+    /// Objects in slots below this are there from the beginning.
+    given_objects: usize,
+    output_objects: Vec<usize>,
 }
 
 /// Notes the buffers of every operand, before planning bakes the places in.
@@ -37,6 +40,8 @@ pub fn expectation(lowered: &Lowered) -> Expectation {
         calls: lowered.steps.iter().map(|s| fingerprint(&*s.call)).collect(),
         outputs: lowered.outputs.iter().map(|p| (p.buffer, p.off)).collect(),
         kinds: lowered.buffers.iter().map(|b| b.kind.clone()).collect(),
+        given_objects: lowered.outer_objects,
+        output_objects: lowered.output_objects.values().copied().collect(),
         bytes: lowered.buffers.iter().map(|b| u64::try_from(b.bytes.upper().unwrap_or(0)).unwrap_or(0)).collect(),
     }
 }
@@ -98,6 +103,25 @@ impl Contents {
     }
 }
 
+/// The first object that a call reads and nobody has written; what it writes is written from here on. One call may not
+/// write an object twice or also read it.
+fn unwritten_object(call: &dyn Call, written: &mut BTreeSet<usize>, n_objects: usize) -> Option<usize> {
+    let all = call.objects();
+    let writes = |role: Role| matches!(role, Role::Write | Role::Update);
+    let clash = |(i, (slot, role)): (usize, &(usize, Role))| {
+        writes(*role)
+            && call.control().is_none()
+            && all.iter().enumerate().any(|(j, (other, _))| i != j && other == slot)
+    };
+    let fault = |(i, (slot, role)): (usize, &(usize, Role))| {
+        let unread = *role != Role::Write && !written.contains(slot);
+        (*slot >= n_objects || unread || clash((i, &(*slot, *role)))).then_some(*slot)
+    };
+    let found = all.iter().enumerate().find_map(fault);
+    written.extend(all.iter().filter(|(_, role)| writes(*role)).map(|(slot, _)| *slot));
+    found
+}
+
 /// Checks a program against what its calls were meant to touch.
 pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileError> {
     let fail = |step: usize, what: String| {
@@ -107,6 +131,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
     let regions = program.region_bytes();
     let mut contents = Contents::default();
     let mut written = vec![false; expected.kinds.len()];
+    let mut objects: BTreeSet<usize> = (0..expected.given_objects).collect();
     if program.steps.len() != expected.steps.len() {
         return fail(0, "steps were lost".into());
     }
@@ -159,6 +184,9 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 return fail(i, format!("operand {} reads bytes that another buffer has overwritten", o.name));
             }
         }
+        if let Some(slot) = unwritten_object(&*step.call, &mut objects, program.n_objects) {
+            return fail(i, format!("object {slot} is read before it is written, or does not exist"));
+        }
         if let Some(control) = step.call.control()
             && let Some(o) = control.inner_operands().iter().find(|o| {
                 let writes = matches!(o.role, Role::Write | Role::Update);
@@ -203,7 +231,11 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             written[buffer as usize] = true;
         }
     }
-    for (port, &(buffer, off)) in program.outputs.iter().zip(&expected.outputs) {
+    let ports: Vec<usize> = program.outputs.iter().filter_map(|p| p.object.as_ref()).map(|o| o.slot).collect();
+    if ports != expected.output_objects || ports.iter().any(|slot| !objects.contains(slot)) {
+        return fail(program.steps.len(), "an output object is not written".into());
+    }
+    for (port, &(buffer, off)) in program.outputs.iter().zip(&expected.outputs).filter(|(p, _)| p.object.is_none()) {
         let bytes = u64::try_from(port.ty.bytes().upper().unwrap_or(0)).unwrap_or(0);
         if !contents.holds(port.off, port.off + bytes, buffer, off) {
             return fail(program.steps.len(), format!("output \"{}\" does not hold its value at the end", port.name));

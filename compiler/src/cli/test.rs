@@ -11,7 +11,7 @@ use crate::Options;
 use crate::artifact::{Artifact, Cache, ModelFile};
 use crate::cases::{self, Case, DataSet, Tolerance};
 use crate::error::{CompileErrors, Stage};
-use crate::ir::Tensor;
+use crate::ir::{Datum, Tensor, Type};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -153,11 +153,11 @@ fn prepare_one(case: &Case, options: &Options, cache: &Cache) -> Result<Prepared
     let sets = case.data_sets(&model.decoded.model)?;
     let mut out = Prepared { sets: Vec::new(), modules: Vec::new(), artifacts: Vec::new(), fixed: false, seconds: 0.0 };
     // What each module was compiled for: extents, and values of inputs where operators need them.
-    let mut made_for: Vec<(Vec<Vec<usize>>, Option<Vec<Tensor>>)> = Vec::new();
+    let mut made_for: Vec<(Vec<Type>, Option<Vec<Tensor>>)> = Vec::new();
     for set in sets {
-        let shape: Vec<_> = set.inputs.iter().map(|t| t.dims().to_vec()).collect();
+        let shape: Vec<_> = set.input_data().iter().map(Datum::ty).collect();
         let small: Vec<Tensor> = set.small_values().into_values().collect();
-        let serves = |(s, v): &(Vec<Vec<usize>>, Option<Vec<Tensor>>)| {
+        let serves = |(s, v): &(Vec<Type>, Option<Vec<Tensor>>)| {
             *s == shape && v.as_ref().is_none_or(|v| v.iter().zip(&small).all(|(a, b)| a.data() == b.data()))
         };
         let module = match made_for.iter().position(serves) {
@@ -220,7 +220,7 @@ fn run(
         for (set_idx, (set, &module)) in case.sets.iter().zip(&case.modules).enumerate() {
             let Some(Ok(module)) = built[case_idx].get(module) else { continue };
             let inputs = scratch.file(&format!("{case_idx}-{set_idx}.in"));
-            data::write_inputs(&inputs, &set.inputs).map_err(Failure::Short)?;
+            data::write_data(&inputs, &set.input_data()).map_err(Failure::Short)?;
             let outputs = scratch.file(&format!("{case_idx}-{set_idx}.out"));
             let last = outputs.display().to_string();
             tasks.push(Task { module: module.clone(), what: "run", inputs, last });
@@ -270,9 +270,9 @@ fn run(
 }
 
 fn check(outputs: &std::path::Path, set: &DataSet, tolerance: Tolerance) -> Result<(), String> {
-    let got: Vec<Tensor> = data::read_outputs(outputs)?;
+    let got = data::read_data(outputs)?;
     let _ = std::fs::remove_file(outputs);
-    set.compare(&got, tolerance)
+    set.compare_data(&got, tolerance)
 }
 
 fn report(args: &TestArgs, all: &[Case], verdicts: &[Verdict]) -> Outcome {

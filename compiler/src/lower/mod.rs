@@ -6,12 +6,14 @@
 pub mod call;
 pub mod control;
 mod cx;
+mod objects;
 
 pub use call::{Call, CallOperand, FieldText};
 pub use cx::{LowerCx, value_bytes, width_of};
+pub use objects::{Slot, found_slots, greatest, object_dims};
 
 use crate::error::{CompileError, CompileErrors, Stage};
-use crate::ir::{Dim, Graph, ValueId};
+use crate::ir::{Dim, Graph, Type, ValueId};
 use crate::ops::{self, view::NodeView};
 use bytes::Bytes;
 use kiln_kernels::Role;
@@ -74,6 +76,14 @@ pub struct Lowered {
     pub outputs: Vec<Place>,
     /// Number of extents that kernels find at run time.
     pub n_slots: usize,
+    /// Number of objects, those of bodies among them.
+    pub n_objects: usize,
+    /// How many of these exist outside: the graph inputs', or in a body those of the graph around it.
+    pub outer_objects: usize,
+    /// For every value of the graph that is an object, its slot.
+    pub object_places: Vec<Option<usize>>,
+    /// By position, the slots of the graph outputs that are objects.
+    pub output_objects: std::collections::BTreeMap<usize, usize>,
     by_content: HashMap<Bytes, u32>,
 }
 
@@ -96,10 +106,23 @@ impl Lowered {
 
 /// Lowers a whole graph. All nodes' errors are collected.
 pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> {
-    let mut out = Lowered { places: vec![None; graph.values.len()], n_slots: graph.n_slots, ..Lowered::default() };
+    let n_values = graph.values.len();
+    let mut out = Lowered {
+        places: vec![None; n_values],
+        object_places: vec![None; n_values],
+        n_slots: graph.n_slots,
+        ..Lowered::default()
+    };
     let mut errors = CompileErrors::default();
     for (i, &v) in graph.inputs.iter().enumerate() {
         let name = graph.value(v).name.clone();
+        if graph.value(v).ty.as_ref().is_some_and(Type::is_object) {
+            out.object_places[v.0 as usize] = Some(out.new_object().slot);
+            out.outer_objects = out.n_objects;
+            // Regions are numbered as inputs are: an object's is empty.
+            out.add_buffer(Buffer { name, bytes: Dim::Const(0), kind: BufferKind::Input(i) });
+            continue;
+        }
         match graph.tensor_type(v) {
             Ok(ty) => {
                 let buffer = out.add_buffer(Buffer { name, bytes: ty.bytes(), kind: BufferKind::Input(i) });
@@ -162,6 +185,10 @@ fn place_outputs(graph: &Graph, out: &mut Lowered) -> Result<(), CompileErrors> 
     let mut copies: HashMap<ValueId, Place> = HashMap::new();
     for (name, v) in &graph.outputs {
         let value = graph.value(*v);
+        if value.ty.as_ref().is_some_and(Type::is_object) {
+            place_object(graph, name, *v, out)?;
+            continue;
+        }
         let ty = graph.tensor_type(*v).map_err(|e| e.at(format!("graph output \"{name}\"")))?;
         if out.places[v.0 as usize].is_none()
             && let Some(t) = &value.constant
@@ -192,6 +219,21 @@ fn place_outputs(graph: &Graph, out: &mut Lowered) -> Result<(), CompileErrors> 
         copies.insert(*v, copy);
         out.outputs.push(copy);
     }
+    Ok(())
+}
+
+/// An output that is an object lies in a slot of the model's own. Its place in the arena is empty.
+fn place_object(graph: &Graph, name: &str, v: ValueId, out: &mut Lowered) -> Result<(), CompileErrors> {
+    let x = out.object_of(graph, v, usize::MAX).map_err(|e| e.at(format!("graph output \"{name}\"")))?;
+    let mut slot = x.slot;
+    if slot < out.outer_objects {
+        let y = out.new_object();
+        out.steps.push(Step { call: call::call(&[], kiln_kernels::CopyObject { x, y })?, node_idx: usize::MAX });
+        slot = y.slot;
+    }
+    let buffer = out.add_buffer(Buffer { name: name.to_owned(), bytes: Dim::Const(0), kind: BufferKind::Activation });
+    out.outputs.push(Place { buffer, off: 0 });
+    out.output_objects.insert(out.outputs.len() - 1, slot);
     Ok(())
 }
 

@@ -54,6 +54,7 @@ mod ml;
 mod number;
 mod one_hot;
 mod optimizer;
+mod optional;
 mod pad;
 pub(crate) mod pool;
 mod pow;
@@ -71,6 +72,7 @@ mod rotary;
 mod run_time;
 mod scatter;
 mod select;
+mod sequence;
 mod sequence_axis;
 mod shape;
 mod signal;
@@ -78,6 +80,7 @@ mod slice;
 mod softmax;
 mod split;
 mod strided;
+mod strings;
 mod swiglu;
 mod tf_idf;
 mod top_k;
@@ -141,6 +144,7 @@ static FAMILIES: &[&[OpDef]] = &[
     ml::OPS,
     one_hot::OPS,
     optimizer::OPS,
+    optional::OPS,
     pad::OPS,
     pool::OPS,
     pow::OPS,
@@ -158,10 +162,12 @@ static FAMILIES: &[&[OpDef]] = &[
     select::OPS,
     sequence_axis::OPS,
     shape::OPS,
+    sequence::OPS,
     signal::OPS,
     slice::OPS,
     softmax::OPS,
     split::OPS,
+    strings::OPS,
     swiglu::OPS,
     tf_idf::OPS,
     top_k::OPS,

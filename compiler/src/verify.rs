@@ -243,3 +243,45 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
     }
     streams::check(program, expected).or_else(|(step, what)| fail(step, what))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Tensor;
+    use crate::ops::testing::case;
+    use crate::{lower, memory, program, streams};
+
+    /// Two steps: constant strings are made, then read.
+    fn strings() -> (Program, Expectation) {
+        let x = |s| Tensor::from_strings(&[1], &[s]).unwrap();
+        let graph = case("", "StringConcat", 20).input(x("a")).constant(x("b")).infer().unwrap();
+        let lowered = lower::lower(&graph, 1).unwrap();
+        let (lowered, schedule) = streams::plan(&graph, lowered, 1).unwrap();
+        let expected = expectation(&lowered);
+        let arena = memory::plan_on_streams(&lowered, &schedule).unwrap();
+        let program = program::assemble(&graph, lowered, schedule, arena, program::Meta::default()).unwrap();
+        (program, expected)
+    }
+
+    #[test]
+    fn objects_are_written_before_they_are_read() {
+        let (mut program, mut expected) = strings();
+        assert_eq!(program.steps.len(), 2);
+        verify(&program, &expected).unwrap();
+        let given = std::mem::take(&mut expected.given_objects);
+        assert!(verify(&program, &expected).unwrap_err().message.contains("object 0 is read before"));
+        expected.given_objects = given;
+        program.steps.swap(0, 1);
+        expected.calls.swap(0, 1);
+        expected.steps.swap(0, 1);
+        assert!(verify(&program, &expected).unwrap_err().message.contains("read before"));
+    }
+
+    #[test]
+    fn outputs_are_the_objects_they_should_be() {
+        let (mut program, expected) = strings();
+        let slot = program.outputs[0].object.as_mut().map(|o| std::mem::replace(&mut o.slot, 0));
+        assert!(slot.is_some_and(|s| s > 0));
+        assert!(verify(&program, &expected).is_err());
+    }
+}

@@ -37,8 +37,15 @@ const MOVEMENT: &[(&str, &[usize])] = &[
 
 /// The nodes that do a node's work; `None` where it has nothing to do with strings, or is one of theirs.
 pub(super) fn replaced(graph: &mut Graph, node: &Node) -> Option<Vec<Node>> {
-    if node.domain == "ai.onnx.ml" && node.op == "LabelEncoder" {
-        return label_encoder(graph, node);
+    if node.domain == "ai.onnx.ml" {
+        return match node.op.as_str() {
+            "LabelEncoder" => label_encoder(graph, node),
+            "CategoryMapper" => category_mapper(graph, node),
+            "OneHotEncoder" => one_hot(graph, node),
+            "LinearClassifier" | "SVMClassifier" => classifier(graph, node, "classlabels_ints"),
+            "TreeEnsembleClassifier" => classifier(graph, node, "classlabels_int64s"),
+            _ => None,
+        };
     }
     if !node.domain.is_empty() {
         return None;
@@ -276,6 +283,45 @@ fn label_encoder(graph: &mut Graph, node: &Node) -> Option<Vec<Node>> {
     let all = graph.add_constant("labels", Tensor::new(values.dtype(), vec![n + 1], data.into())?);
     let pick = beside(node, ("", "Gather", 13), Vec::new(), vec![Some(all), Some(place)], node.outputs.clone());
     Some(vec![look_up, pick])
+}
+
+/// CategoryMapper: a LabelEncoder from strings to integers, or the other way, by what it is given.
+fn category_mapper(graph: &mut Graph, node: &Node) -> Option<Vec<Node>> {
+    let [to, from] = match is_strings(graph, node.input(0)?) {
+        true => ["values_int64s", "keys_strings"],
+        false => ["keys_int64s", "values_strings"],
+    };
+    let mut encoder = Node { op: "LabelEncoder".into(), version: 2, ..node.clone() };
+    encoder.attrs.insert(to.into(), encoder.attrs.get("cats_int64s")?.clone());
+    encoder.attrs.insert(from.into(), encoder.attrs.get("cats_strings")?.clone());
+    label_encoder(graph, &encoder)
+}
+
+/// OneHotEncoder of strings: of their places among the categories.
+fn one_hot(graph: &mut Graph, node: &Node) -> Option<Vec<Node>> {
+    let keys = texts(node.attrs.get("cats_strings")).filter(|k| !k.is_empty())?;
+    let n = keys.len() as i64;
+    let places = fresh(graph, node, "places");
+    let keys = Attr::Strs(keys.into_iter().map(String::into_bytes).collect());
+    let look_up = beside(node, ("kiln", "StringIndex", 1), vec![("keys", keys)], node.inputs.clone(), vec![Some(places)]);
+    let mut encoder = Node { inputs: vec![Some(places)], ..node.clone() };
+    encoder.attrs.remove("cats_strings");
+    encoder.attrs.insert("cats_int64s".into(), Attr::Ints((0..n).collect()));
+    Some(vec![look_up, encoder])
+}
+
+/// A classifier with labels of strings: one with their places as labels, and then the strings of these places.
+fn classifier(graph: &mut Graph, node: &Node, ints: &str) -> Option<Vec<Node>> {
+    let labels = texts(node.attrs.get("classlabels_strings")).filter(|l| !l.is_empty())?;
+    let places = fresh(graph, node, "places");
+    let mut numbered = node.clone();
+    numbered.attrs.remove("classlabels_strings");
+    numbered.attrs.insert(ints.into(), Attr::Ints((0..labels.len() as i64).collect()));
+    let label = (*numbered.outputs.first()?)?;
+    numbered.outputs[0] = Some(places);
+    let all = graph.add_constant("labels", Tensor::from_strings(&[labels.len()], &labels)?);
+    let pick = beside(node, ("", "Gather", 13), Vec::new(), vec![Some(all), Some(places)], vec![Some(label)]);
+    Some(vec![numbered, pick])
 }
 
 /// TfIdfVectorizer over strings: over their places in the list of all strings of the pool.

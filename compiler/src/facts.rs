@@ -143,7 +143,8 @@ impl PortFact {
 
     fn of(port: &Port) -> Self {
         let extent = |d: &crate::ir::Dim| d.upper().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-        Self { name: port.name.clone(), dtype: port.ty.dtype, dims: port.ty.shape.iter().map(extent).collect() }
+        let ty = port.object.as_ref().and_then(|o| o.ty.tensor()).unwrap_or(&port.ty);
+        Self { name: port.name.clone(), dtype: ty.dtype, dims: ty.shape.iter().map(extent).collect() }
     }
 
     fn parse(dtype: &str, dims: &str, name: &str) -> Option<Self> {

@@ -90,7 +90,11 @@ fn expect_value(graph: &mut Graph, input: ValueId, name: &str, t: &Tensor) -> Va
 pub fn check_dims(model: &onnx::Model, options: &ImportOptions) -> Result<(), CompileErrors> {
     let mut free = std::collections::BTreeSet::new();
     for info in &model.graph.inputs {
-        let Some(onnx::Type::Tensor(_, Some(dims))) = &info.ty else { continue };
+        let mut ty = info.ty.as_ref();
+        while let Some(onnx::Type::Sequence(inner) | onnx::Type::Optional(inner)) = ty {
+            ty = Some(inner);
+        }
+        let Some(onnx::Type::Tensor(_, Some(dims))) = ty else { continue };
         for (axis, dim) in dims.iter().enumerate() {
             match dim {
                 onnx::Dim::Known(_) => {}
@@ -127,7 +131,8 @@ fn input_type(
         if let Some(given) = options.input_types.get(&at.0) {
             return Ok(given.clone());
         }
-        return convert_type(ty).ok_or_else(|| import_error(format!("{ty} is not supported as an input")));
+        let object = object_type(ty, &options.dims);
+        return object.ok_or_else(|| import_error(format!("{ty} is not supported as an input")));
     };
     let given = options.input_dims.get(&at.0);
     let Some(dims) = dims else {
@@ -191,6 +196,35 @@ fn input_type(
     Ok(ty.into())
 }
 
+/// The type of a sequence or an optional value; free extents are bounded by what the user says of their names.
+fn object_type(ty: &onnx::Type, bounds: &BTreeMap<String, DimBound>) -> Option<Type> {
+    let extent = |d: &onnx::Dim| match d {
+        onnx::Dim::Known(n) => Dim::from(*n),
+        onnx::Dim::Symbol(name) => match bounds.get(name) {
+            Some(DimBound::Fixed(n)) => Dim::Const(*n),
+            Some(DimBound::Range(min, max)) => bounded_extent(*min, Some(*max)),
+            None => bounded_extent(0, None),
+        },
+        onnx::Dim::Unknown => bounded_extent(0, None),
+    };
+    match ty {
+        onnx::Type::Tensor(dtype, Some(dims)) => {
+            Some(TensorType::new(*dtype, dims.iter().map(extent).collect()).into())
+        }
+        onnx::Type::Sequence(t) => {
+            let onnx::Type::Tensor(dtype, dims) = t.as_ref() else { return None };
+            let elements = match dims {
+                // A type without extents says scalars, or nothing: exporters write it for both.
+                Some(dims) if !dims.is_empty() => Elements::Ranked(dims.iter().map(extent).collect()),
+                _ => Elements::Any,
+            };
+            Some(Type::Sequence(SequenceType { dtype: *dtype, elements, most: None }))
+        }
+        onnx::Type::Optional(t) => Some(Type::Optional(Box::new(object_type(t, bounds)?))),
+        _ => None,
+    }
+}
+
 /// The type as far as it is known without inference.
 pub fn convert_type(ty: &onnx::Type) -> Option<Type> {
     match ty {
@@ -204,20 +238,7 @@ pub fn convert_type(ty: &onnx::Type) -> Option<Type> {
                 .collect::<Option<Vec<_>>>()?;
             Some(TensorType::new(*dtype, shape).into())
         }
-        onnx::Type::Sequence(t) => {
-            let onnx::Type::Tensor(dtype, dims) = t.as_ref() else { return None };
-            let extent = |d: &onnx::Dim| match d {
-                onnx::Dim::Known(n) => Dim::from(*n),
-                _ => bounded_extent(0, None),
-            };
-            let elements = match dims {
-                // A type without extents says scalars, or nothing: exporters write it for both.
-                Some(dims) if !dims.is_empty() => Elements::Ranked(dims.iter().map(extent).collect()),
-                _ => Elements::Any,
-            };
-            Some(Type::Sequence(SequenceType { dtype: *dtype, elements, most: None }))
-        }
-        onnx::Type::Optional(t) => Some(Type::Optional(Box::new(convert_type(t)?))),
+        onnx::Type::Sequence(_) | onnx::Type::Optional(_) => object_type(ty, &BTreeMap::new()),
         _ => None,
     }
 }

@@ -97,7 +97,7 @@ pub(super) fn items(
     } else {
         quote!()
     };
-    let all_steps = quote!(&mut |cx: &k::Cx<'_>| steps(cx));
+    let all_steps = quote!(&mut steps);
     let run = run_call(program, &pass_extents, &given, (quote!(steps), all_steps.clone()));
     let run_raw = run_call(program, &pass_extents, &raw_given.1, (quote!(steps), all_steps));
     let raw_objects = raw_given.0;

@@ -188,9 +188,13 @@ impl SequenceType {
 
 impl fmt::Display for SequenceType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.elements {
-            Elements::Ranked(shape) => write!(f, "seq({}{})", self.dtype, ShapeText(shape)),
-            Elements::Nothing | Elements::Any => write!(f, "seq({})", self.dtype),
+        write!(f, "seq({}", self.dtype)?;
+        if let Elements::Ranked(shape) = &self.elements {
+            write!(f, "{}", ShapeText(shape))?;
+        }
+        match self.most {
+            Some(most) => write!(f, ", at most {most})"),
+            None => write!(f, ")"),
         }
     }
 }

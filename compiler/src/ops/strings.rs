@@ -231,7 +231,7 @@ fn lower_texts(cx: &mut LowerCx<'_>) -> Result<()> {
 }
 
 /// More strings than this are not numbered.
-const MOST_NUMBERED: usize = 1 << 24;
+const MOST_NUMBERED: usize = 1 << 20;
 
 /// The numbers of an operand's strings: what [`TakeStrings`] takes. `operand` says which of its operands it will be.
 fn infer_numbering(cx: &mut InferCx<'_>) -> Result<()> {

@@ -174,7 +174,7 @@ impl<'a> Instance<'a> {
         nodes: &'static [(u32, &'static str)],
         steps: fn(&Cx<'_>),
     ) -> Result<(), Error> {
-        let Self { arena, weights, isa, state, workers } = self;
+        let Self { arena, weights, isa, state, workers, .. } = self;
         fill(regions, arena, weights);
         state.clear();
         let job = Job { regions, isa: *isa, state, dims: extents };

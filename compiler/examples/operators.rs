@@ -1,6 +1,7 @@
 //! Writes OPERATORS.md from the operator table: `cargo run -p kiln-compiler --example operators > OPERATORS.md`.
 
 use kiln_compiler::ops::{self, LayoutRule};
+use kiln_compiler::passes::EXPANDED;
 
 fn main() {
     println!(
@@ -31,4 +32,6 @@ fn main() {
         let dims = if op.dims.is_some() { "yes" } else { "" };
         println!("| {} | {} | {blocked} | {dims} |", op.name, since.join(", "));
     }
+    println!("\n## Read as the operators they are defined by\n");
+    println!("Of `com.microsoft`: {}. Of `ai.onnx.preview`: FlexAttention.", EXPANDED.join(", "));
 }

@@ -5,7 +5,7 @@
 pub mod random;
 
 use crate::error::{CompileError, CompileErrors, Stage};
-use crate::import::{ImportOptions, convert_tensor, convert_type};
+use crate::import::{DimBound, ImportOptions, convert_tensor, convert_type, element_name, extent_name};
 use crate::ir::{Datum, Tensor, narrow};
 use crate::onnx::{self, Decoded, model::Type};
 use kiln_kernels::{Dtype, Object};
@@ -191,6 +191,37 @@ impl DataSet {
             compare_objects(&got, &want, tolerance).map_err(|e| format!("output {i}: {e}"))?;
         }
         Ok(())
+    }
+
+    /// As [`Self::import_options`], with these bounds; an extent that they leave a range to is not fixed (and counts as 0).
+    pub fn import_options_with(&self, model: &onnx::Model, dims: &BTreeMap<String, DimBound>) -> ImportOptions {
+        let mut options = ImportOptions { dims: dims.clone(), ..self.import_options() };
+        for (i, info) in model.graph.inputs.iter().enumerate() {
+            let (Some(Type::Tensor(_, Some(declared))), Some(here)) = (&info.ty, options.input_dims.get_mut(&i)) else {
+                continue;
+            };
+            for (axis, (dim, n)) in declared.iter().zip(here).enumerate() {
+                let bound = extent_name(&info.name, axis, dim).and_then(|name| dims.get(&name));
+                if matches!(bound, Some(DimBound::Range(..))) {
+                    *n = 0;
+                }
+            }
+        }
+        options
+    }
+
+    /// Bounds for the values of inputs of few integers, by the names of `--dim`: up to those at hand where they can be sizes.
+    pub fn value_bounds(&self, model: &onnx::Model) -> BTreeMap<String, DimBound> {
+        let mut bounds = BTreeMap::new();
+        for (info, t) in model.graph.inputs.iter().zip(&self.inputs) {
+            let ints = matches!(t.dtype(), Dtype::I64 | Dtype::I32) && t.dims().len() <= 1 && t.numel() <= 64;
+            for (i, &v) in t.to_ints().filter(|_| ints).unwrap_or_default().iter().enumerate() {
+                let size = (2..1 << 31).contains(&v);
+                let bound = if size { DimBound::Range(1, v) } else { DimBound::Fixed(v) };
+                bounds.insert(element_name(&info.name, i), bound);
+            }
+        }
+        bounds
     }
 
     /// The small inputs that operators may need at compile time: shapes, axes, sizes, flags.

@@ -5,6 +5,7 @@
 
 use crate::artifact::write_whole;
 use crate::emit::{self, WeightsFrom, module_name};
+use crate::ep::pin::Pin;
 use crate::error::CompileErrors;
 use crate::import::DimBound;
 use crate::{Options, compile, onnx};
@@ -43,6 +44,7 @@ impl From<RangeInclusive<usize>> for DimRange {
 pub struct Config {
     options: Options,
     target: String,
+    pins: Vec<String>,
     out_dir: Option<PathBuf>,
 }
 
@@ -55,7 +57,7 @@ impl Default for Config {
 impl Config {
     /// Target `host`, one stream, weights in the binary.
     pub fn new() -> Self {
-        Self { options: Options::default(), target: "host".into(), out_dir: None }
+        Self { options: Options::default(), target: "host".into(), pins: Vec::new(), out_dir: None }
     }
 
     /// What to compile for: a built-in target's name or a target file.
@@ -79,6 +81,20 @@ impl Config {
         self
     }
 
+    /// Makes an output an input of the next run: names, or patterns with one `*` each (`"present.*"`, `"past.*"`).
+    #[must_use]
+    pub fn state(mut self, output: impl Into<String>, input: impl Into<String>) -> Self {
+        self.options.states.push((output.into(), input.into()));
+        self
+    }
+
+    /// Puts the nodes whose names match on a device: `REGEX=DEVICE`, as `kilnc --pin` does.
+    #[must_use]
+    pub fn pin(mut self, pin: impl Into<String>) -> Self {
+        self.pins.push(pin.into());
+        self
+    }
+
     /// Where the weights come from when the program runs.
     #[must_use]
     pub fn weights(mut self, from: WeightsFrom) -> Self {
@@ -97,7 +113,10 @@ impl Config {
     pub fn compile(&self, model: impl AsRef<Path>) -> Result<(), ConfigError> {
         let model = model.as_ref();
         let fail = |what: String| ConfigError { model: model.to_owned(), what };
-        crate::check_target(&self.target).map_err(&fail)?;
+        if crate::plan::target::Target::shipped(&self.target).is_none() {
+            println!("cargo:rerun-if-changed={}", self.target);
+        }
+        let machine = crate::machine::Machine::named(&self.target).map_err(&fail)?;
         crate::check_options(&self.options).map_err(&fail)?;
         let out = self.out_dir.clone().or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from));
         let out =
@@ -110,7 +129,8 @@ impl Config {
         println!("cargo:rerun-if-changed={}", path.display());
         let stem = model.file_stem().map(|s| s.to_string_lossy().into_owned());
         let stem = stem.ok_or_else(|| fail("the path names no file".into()))?;
-        let options = Options { name: module_name(&stem), ..self.options.clone() };
+        let pins = self.pins.iter().map(|p| Pin::parse(p)).collect::<Result<_, _>>().map_err(&fail)?;
+        let options = Options { name: module_name(&stem), machine, pins, ..self.options.clone() };
         let decoded = onnx::read(&path).map_err(|e| fail(e.to_string()))?;
         for file in &decoded.external_files {
             println!("cargo:rerun-if-changed={}", file.display());

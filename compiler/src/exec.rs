@@ -25,7 +25,7 @@ fn slots<'c>(calls: impl Iterator<Item = &'c dyn Call>) -> Vec<AtomicI64> {
 fn value_of<'c>(cx: &'c Cx<'_>, inputs: &'c [Vec<usize>]) -> impl Fn(&Symbol) -> i64 + 'c {
     |symbol| {
         let extent = match symbol.source {
-            SymbolSource::Data { slot } => cx.dim(slot),
+            SymbolSource::Data { slot } => return cx.extent(slot) as i64,
             SymbolSource::Input { input_idx, axis } => {
                 inputs.get(input_idx).and_then(|dims| dims.get(axis)).copied().unwrap_or(0)
             }
@@ -108,6 +108,15 @@ pub fn run_program_data(program: &Program, inputs: &[Datum], isa: Isa) -> Result
     let state = RunState::new();
     let mut regions = vec![Region::write(arena.as_mut_slice()), Region::read(weights.as_slice())];
     regions.extend(given.iter().map(|g| Region::read(g.as_slice())));
+    let mut states = Vec::with_capacity(program.states.len());
+    for state in &program.states {
+        states.push(AlignedBytes::zeroed(to_usize(state.bytes)?).ok_or_else(no_memory)?);
+    }
+    regions.extend(states.iter_mut().map(|s| Region::write(s.as_mut_slice())));
+    let device_bytes = program.device.as_ref().map_or(0, |d| d.capacity_bytes);
+    let mut device = AlignedBytes::zeroed(to_usize(device_bytes)?).ok_or_else(no_memory)?;
+    let device_region = Region::write(device.as_mut_slice());
+    regions.extend(program.device.iter().map(|_| device_region));
     let cx = Cx::new(&regions, isa, &state, &dims).with_objects(Objects { given: &objects, own: &own });
     for (port, dims) in program.inputs.iter().zip(&extents) {
         let within = |(d, &n): (&Dim, &usize)| d.upper().is_none_or(|u| usize::try_from(u).is_ok_and(|u| n <= u));
@@ -124,16 +133,18 @@ pub fn run_program_data(program: &Program, inputs: &[Datum], isa: Isa) -> Result
     }
     let shapes: Vec<_> = program.outputs.iter().map(|p| actual_dims(&p.ty, &value_of(&cx, &extents))).collect();
     let mut out = Vec::with_capacity(program.outputs.len());
-    for (port, dims) in program.outputs.iter().zip(shapes) {
+    for (i, (port, dims)) in program.outputs.iter().zip(shapes).enumerate() {
         let dims = dims?;
         if let Some(o) = &port.object {
             let found = Datum::found(&o.ty, found_object(o.slot, &objects, &own)?);
             out.push(found.ok_or_else(|| fail(format!("output \"{}\" is no {}", port.name, o.ty)))?);
             continue;
         }
+        let state = program.states.iter().position(|s| s.output_idx == i);
+        let memory = state.map_or(arena.as_slice(), |k| states[k].as_slice());
         let bytes = dims.iter().product::<usize>() * port.ty.dtype.size_bytes();
         let off = to_usize(port.off)?;
-        let data = arena.as_slice().get(off..off + bytes).ok_or_else(|| fail("an output lies outside the arena"))?;
+        let data = memory.get(off..off + bytes).ok_or_else(|| fail("an output lies outside its memory"))?;
         let tensor = Tensor::new(port.ty.dtype, dims, data.to_vec().into()).ok_or_else(|| fail("size"))?;
         out.push(Datum::Tensor(tensor));
     }
@@ -174,7 +185,9 @@ pub fn run_unplanned(
                 let data = inputs.get(*i).filter(|d| d.len() == bytes);
                 AlignedBytes::copy_of(data.ok_or_else(|| fail(format!("input {} has the wrong size", buffer.name)))?)
             }
-            BufferKind::Activation | BufferKind::Scratch => AlignedBytes::zeroed(bytes),
+            BufferKind::Activation | BufferKind::Scratch | BufferKind::State(_) | BufferKind::OnDevice => {
+                AlignedBytes::zeroed(bytes)
+            }
             BufferKind::Outer(_) => return Err(fail("a body runs only inside its node")),
         };
         memory.push(block.ok_or_else(|| fail("out of memory"))?);

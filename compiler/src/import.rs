@@ -10,6 +10,8 @@ use crate::ir::{
     bounded_extent,
 };
 use crate::onnx::model as onnx;
+use crate::ops::read_ints;
+use kiln_kernels::Dtype;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -25,7 +27,7 @@ pub enum DimBound {
 /// What shapes the import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
-    /// Free extents by name.
+    /// Free extents by name, and values of inputs that give sizes by [`element_name`].
     pub dims: BTreeMap<String, DimBound>,
     /// Extents of inputs at hand, by input index: they fix what is free.
     pub input_dims: BTreeMap<usize, Vec<usize>>,
@@ -57,6 +59,12 @@ pub fn import(model: &onnx::Model, options: &ImportOptions) -> Result<Graph, Com
                 graph.inputs.push(id);
                 if let Some(t) = options.input_values.get(&i) {
                     id = expect_value(&mut graph, id, &info.name, t);
+                } else {
+                    match value_bounds(&graph, id, options) {
+                        Ok(Some(bounds)) => id = read_values(&mut graph, id, &bounds),
+                        Ok(None) => {}
+                        Err(e) => errors.push(e.at(format!("graph input \"{}\"", info.name))),
+                    }
                 }
                 scope.insert(info.name.clone(), id);
             }
@@ -68,6 +76,60 @@ pub fn import(model: &onnx::Model, options: &ImportOptions) -> Result<Graph, Com
     }
     fill(&mut graph, &model.graph, &mut scope, None, &mut errors);
     errors.or_ok(graph)
+}
+
+/// The name of a free extent of an input in [`ImportOptions::dims`].
+pub fn extent_name(input: &str, axis: usize, dim: &onnx::Dim) -> Option<String> {
+    match dim {
+        onnx::Dim::Known(_) => None,
+        // Some exporters write "?" for every extent they do not know: that names nothing.
+        onnx::Dim::Symbol(name) if name.chars().any(char::is_alphanumeric) => Some(name.clone()),
+        onnx::Dim::Symbol(_) | onnx::Dim::Unknown => Some(format!("{input}.{axis}")),
+    }
+}
+
+/// Inputs with more elements give no sizes.
+const MAX_VALUES: usize = 64;
+
+/// What an element of an input is called in [`ImportOptions::dims`].
+pub fn element_name(input: &str, i: usize) -> String {
+    format!("{input}[{i}]")
+}
+
+/// The bounds that the user gives the elements of a graph input, if any.
+fn value_bounds(
+    graph: &Graph,
+    input: ValueId,
+    options: &ImportOptions,
+) -> Result<Option<Vec<(i64, i64)>>, CompileError> {
+    let name = &graph.value(input).name;
+    if !options.dims.keys().any(|d| d.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('['))) {
+        return Ok(None);
+    }
+    let ty = graph.tensor_type(input)?;
+    let numel = ty.numel().as_const().and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= MAX_VALUES);
+    let (Some(n), true, 0..=1) = (numel, matches!(ty.dtype, Dtype::I64 | Dtype::I32), ty.rank()) else {
+        return Err(import_error(format!("{ty} is no vector of few integers: its elements cannot be bounded")));
+    };
+    let bounds = (0..n).map(|i| {
+        let name = element_name(name, i);
+        match options.dims.get(&name) {
+            Some(DimBound::Fixed(v)) => Ok((*v, *v)),
+            Some(DimBound::Range(a, b)) => Ok((*a, *b)),
+            None => Err(import_error(format!("\"{name}\" needs bounds as well, as in --dim '{name}=1..N'"))),
+        }
+    });
+    bounds.collect::<Result<Vec<_>, _>>().map(Some)
+}
+
+/// Reads the elements of a graph input into symbols.
+fn read_values(graph: &mut Graph, input: ValueId, bounds: &[(i64, i64)]) -> ValueId {
+    let slot = graph.nodes.iter().map(read_ints::slots_end).max().unwrap_or(0);
+    let value = graph.value(input).clone();
+    let name = format!("{} read", value.name);
+    let read = graph.add_value(value);
+    graph.nodes.push(read_ints::node(&name, [input, read], bounds, slot));
+    read
 }
 
 /// Reads a constant in an input's stead, after a check that the input is that constant.
@@ -89,18 +151,18 @@ fn expect_value(graph: &mut Graph, input: ValueId, name: &str, t: &Tensor) -> Va
 /// Refuses sizes for dimensions that the model does not have: a misspelt name.
 pub fn check_dims(model: &onnx::Model, options: &ImportOptions) -> Result<(), CompileErrors> {
     let mut free = std::collections::BTreeSet::new();
+    let mut elements = Vec::new();
     for info in &model.graph.inputs {
         let mut ty = info.ty.as_ref();
         while let Some(onnx::Type::Sequence(inner) | onnx::Type::Optional(inner)) = ty {
             ty = Some(inner);
         }
-        let Some(onnx::Type::Tensor(_, Some(dims))) = ty else { continue };
+        let Some(onnx::Type::Tensor(dtype, Some(dims))) = ty else { continue };
+        if ty == info.ty.as_ref() && matches!(dtype, Dtype::I64 | Dtype::I32) && dims.len() <= 1 {
+            elements.push(format!("{}[", info.name));
+        }
         for (axis, dim) in dims.iter().enumerate() {
-            match dim {
-                onnx::Dim::Known(_) => {}
-                onnx::Dim::Symbol(name) => drop(free.insert(name.clone())),
-                onnx::Dim::Unknown => drop(free.insert(format!("{}.{axis}", info.name))),
-            }
+            free.extend(extent_name(&info.name, axis, dim));
         }
     }
     let list = || match free.is_empty() {
@@ -108,7 +170,8 @@ pub fn check_dims(model: &onnx::Model, options: &ImportOptions) -> Result<(), Co
         false => format!("it has {}", free.iter().map(|n| Quoted(n).to_string()).collect::<Vec<_>>().join(", ")),
     };
     let mut errors = CompileErrors::default();
-    for name in options.dims.keys().filter(|name| !free.contains(*name)) {
+    let is_element = |name: &str| name.ends_with(']') && elements.iter().any(|e| name.starts_with(e.as_str()));
+    for name in options.dims.keys().filter(|name| !free.contains(*name) && !is_element(name)) {
         let message = format!("the model has no free dimension of this name: {}", list());
         errors.push(import_error(message).at(format!("dim \"{name}\"")));
     }
@@ -148,8 +211,9 @@ fn input_type(
     let mut shape = Vec::with_capacity(dims.len());
     for (axis, dim) in dims.iter().enumerate() {
         let here = given.map(|g| g[axis]);
-        let name = match dim {
-            onnx::Dim::Known(n) => {
+        let name = match extent_name(&info.name, axis, dim) {
+            None => {
+                let onnx::Dim::Known(n) = dim else { continue };
                 if here.is_some_and(|h| h != *n) {
                     let found = given.map_or(&[][..], Vec::as_slice);
                     return Err(CompileError::new(
@@ -160,9 +224,7 @@ fn input_type(
                 shape.push(Dim::from(*n));
                 continue;
             }
-            // Some exporters write "?" for every extent they do not know: that names nothing.
-            onnx::Dim::Symbol(name) if name.chars().any(char::is_alphanumeric) => name.clone(),
-            onnx::Dim::Symbol(_) | onnx::Dim::Unknown => format!("{}.{axis}", info.name),
+            Some(name) => name,
         };
         if let Some(d) = known.get(&name) {
             if let (Some(h), Some(k)) = (here, d.as_const())
@@ -181,9 +243,7 @@ fn input_type(
             }
             (None, Some(h)) => Dim::from(h),
             (None, None) => {
-                return Err(import_error(format!(
-                    "extent \"{name}\" (axis {axis}) is free: give it a value or a bound, as in --dim {name}=N or --dim {name}=1..N"
-                )));
+                return Err(import_error(unbounded(&name, axis)));
             }
         };
         known.insert(name, d.clone());
@@ -223,6 +283,16 @@ fn object_type(ty: &onnx::Type, bounds: &BTreeMap<String, DimBound>) -> Option<T
         onnx::Type::Optional(t) => Some(Type::Optional(Box::new(object_type(t, bounds)?))),
         _ => None,
     }
+}
+
+/// What to do about a free extent, at the shell and in source.
+fn unbounded(name: &str, axis: usize) -> String {
+    let is_word = name.chars().all(|c| c.is_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_numeric());
+    let (quote, mark) = if is_word { ("", "") } else { ("\"", "'") };
+    format!(
+        "extent \"{name}\" (axis {axis}) is free: give it a value or a bound, as in --dim {mark}{name}=N{mark} or \
+         --dim {mark}{name}=1..N{mark} (in source: dims({quote}{name}{quote} = 1..=N))"
+    )
 }
 
 /// The type as far as it is known without inference.
@@ -430,4 +500,60 @@ fn attribute(a: &onnx::Attribute) -> Result<Attr, CompileError> {
         }
         other => return Err(import_error(format!("attributes of kind {} are not supported", other.kind()))),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(dims: Vec<onnx::Dim>) -> onnx::Model {
+        let ty = Some(onnx::Type::Tensor(Dtype::I64, Some(dims)));
+        let info = onnx::ValueInfo { name: "shape".into(), ty, doc: String::new() };
+        let graph = onnx::Graph { inputs: vec![info], ..onnx::Graph::default() };
+        onnx::Model {
+            ir_version: 8,
+            opsets: BTreeMap::new(),
+            producer: Default::default(),
+            domain: String::new(),
+            model_version: 0,
+            doc: String::new(),
+            metadata: BTreeMap::new(),
+            graph,
+        }
+    }
+
+    fn with(dims: &[(&str, DimBound)]) -> ImportOptions {
+        let dims = dims.iter().map(|(n, b)| ((*n).to_owned(), *b)).collect();
+        ImportOptions { dims, ..ImportOptions::default() }
+    }
+
+    #[test]
+    fn a_free_extent_asks_for_a_bound_by_name() {
+        for (dim, dims, wanted) in [
+            (onnx::Dim::Symbol("seq".into()), "--dim seq=1..N", "dims(seq = 1..=N)"),
+            (onnx::Dim::Symbol("a b".into()), "--dim 'a b=1..N'", "dims(\"a b\" = 1..=N)"),
+            (onnx::Dim::Unknown, "--dim 'shape.0=1..N'", "dims(\"shape.0\" = 1..=N)"),
+        ] {
+            let text = import(&input(vec![dim]), &ImportOptions::default()).unwrap_err().to_string();
+            assert!(text.contains(dims) && text.contains(wanted) && text.contains("\"shape\""), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_are_bounded_element_by_element() {
+        let model = input(vec![onnx::Dim::Known(2)]);
+        let both = with(&[("shape[0]", DimBound::Range(1, 8)), ("shape[1]", DimBound::Fixed(3))]);
+        check_dims(&model, &both).unwrap();
+        let graph = import(&model, &both).unwrap();
+        assert!(graph.nodes[0].is_kiln("ReadInts"));
+        assert_eq!(read_ints::slots_end(&graph.nodes[0]), 2);
+        let one = with(&[("shape[0]", DimBound::Range(1, 8))]);
+        let text = import(&model, &one).unwrap_err().to_string();
+        assert!(text.contains("\"shape[1]\" needs bounds"), "{text}");
+        let misspelt = with(&[("size[0]", DimBound::Fixed(1))]);
+        assert!(check_dims(&model, &misspelt).is_err());
+        // Too many elements to be sizes.
+        let many = import(&input(vec![onnx::Dim::Known(65)]), &with(&[("shape[0]", DimBound::Fixed(1))]));
+        assert!(many.unwrap_err().to_string().contains("cannot be bounded"));
+    }
 }

@@ -14,12 +14,14 @@ pub mod cli;
 mod config;
 pub mod cut;
 pub mod emit;
+pub mod ep;
 pub mod error;
 pub mod exec;
 pub mod facts;
 pub mod import;
 pub mod ir;
 pub mod lower;
+pub mod machine;
 pub mod memory;
 pub mod onnx;
 pub mod ops;
@@ -27,17 +29,25 @@ pub mod passes;
 pub mod plan;
 pub mod program;
 mod prune;
+pub mod schedule;
 pub mod streams;
 pub mod verify;
 
 pub use config::{Config, DimRange};
 
 use emit::WeightsFrom;
-use error::CompileErrors;
+use ep::Providers;
+use ep::npu::plan::DevicePlan;
+use ep::pin::Pin;
+use ep::place::{Summary, Wish};
+use error::{CompileError, CompileErrors, Stage};
 use import::ImportOptions;
 use ir::Graph;
+use lower::Lowered;
+use machine::Machine;
 use onnx::Decoded;
 use program::{Meta, Program};
+use schedule::Schedule;
 use sha2::Digest;
 use std::fmt::Write;
 
@@ -51,10 +61,18 @@ pub struct Options {
     pub name: String,
     /// Sizes of free dimensions.
     pub import: ImportOptions,
+    /// What to compile for.
+    pub machine: Machine,
+    /// How nodes are placed on its devices.
+    pub wish: Wish,
+    /// Nodes that must run on a device.
+    pub pins: Vec<Pin>,
     /// Streams of the CPU.
     pub streams: usize,
     /// Where the weights come from.
     pub weights: WeightsFrom,
+    /// Outputs that are inputs of the next run: patterns of an output's and an input's name, with at most one `*` each.
+    pub states: Vec<(String, String)>,
     /// Whether the module also has a function for each step, for tools that time them.
     pub per_step: bool,
 }
@@ -64,8 +82,12 @@ impl Default for Options {
         Self {
             name: "model".into(),
             import: ImportOptions::default(),
+            machine: Machine::default(),
+            wish: Wish::default(),
+            pins: Vec::new(),
             streams: 1,
             weights: WeightsFrom::Embed,
+            states: Vec::new(),
             per_step: false,
         }
     }
@@ -74,7 +96,7 @@ impl Default for Options {
 impl Options {
     /// The options as one line, the same for equal options.
     pub fn text(&self) -> String {
-        let mut text = format!("target = host, streams = {}", self.streams);
+        let mut text = format!("target = {}, streams = {}", self.machine.text, self.streams);
         for (name, bound) in &self.import.dims {
             let _ = match bound {
                 import::DimBound::Fixed(n) => write!(text, ", {name} = {n}"),
@@ -90,6 +112,18 @@ impl Options {
         for (i, t) in &self.import.input_values {
             let _ = write!(text, ", input {i} only with the value {t:?} it was compiled for");
         }
+        for (output, input) in &self.states {
+            let _ = write!(text, ", state {output} = {input}");
+        }
+        if self.wish.policy != Wish::default().policy {
+            let _ = write!(text, ", placement = {:?}", self.wish.policy);
+        }
+        for pin in &self.pins {
+            let _ = write!(text, ", pin {}", pin.text());
+        }
+        if let Some(saved) = &self.wish.saved {
+            let _ = write!(text, ", placement from a file ({})", &sha256(saved.as_bytes())[..12]);
+        }
         if self.weights == WeightsFrom::File {
             text.push_str(", weights = file");
         }
@@ -97,13 +131,9 @@ impl Options {
     }
 }
 
-/// Whether there is such a target: its name, or the problem in words.
+/// Whether there is such a target: its name or file, or the problem in words.
 pub fn check_target(target: &str) -> Result<(), String> {
-    match target {
-        "host" => Ok(()),
-        "host+gpu" | "soc-npu" => Err(format!("target \"{target}\" is not supported yet: only \"host\" is")),
-        other => Err(format!("there is no target \"{other}\" (target files are not supported yet: use \"host\")")),
-    }
+    Machine::named(target).map(|_| ())
 }
 
 /// Whether the options make sense by themselves: the problem in words.
@@ -112,7 +142,13 @@ pub fn check_options(options: &Options) -> Result<(), String> {
         return Err(format!("streams = {}: expected 1 to {MAX_STREAMS}", options.streams));
     }
     for (name, bound) in &options.import.dims {
+        // Values of inputs may be negative: they count from the end.
+        let element = name.ends_with(']');
         match bound {
+            import::DimBound::Range(a, b) if element && a > b => {
+                return Err(format!("dim {name} = {a}..={b}: no value lies in this range"));
+            }
+            _ if element => {}
             import::DimBound::Fixed(n) if *n < 0 => return Err(format!("dim {name} = {n}: a size cannot be negative")),
             import::DimBound::Range(a, b) if *a < 0 || a > b => {
                 return Err(format!("dim {name} = {a}..={b}: no size lies in this range"));
@@ -138,16 +174,77 @@ pub fn compile(decoded: &Decoded, options: &Options) -> Result<Program, CompileE
 
 /// From the typed graph to the verified program.
 pub fn compile_graph(graph: &Graph, decoded: &Decoded, options: &Options) -> Result<Program, CompileErrors> {
-    let lowered = lower::lower(graph, options.streams)?;
-    // Objects are ordered by one stream.
-    let n_streams = if lowered.n_objects > 0 { 1 } else { options.streams };
-    let (lowered, schedule) = streams::plan(graph, lowered, n_streams)?;
+    let sha256 = sha256(&decoded.source);
+    program_of(graph, options, Meta { name: options.name.clone(), sha256, options: options.text() })
+}
+
+/// The same for a graph that need not come from a file.
+pub fn program_of(graph: &Graph, options: &Options, meta: Meta) -> Result<Program, CompileErrors> {
+    program_with(graph, options, meta, &Providers::default())
+}
+
+/// The same with further execution providers.
+pub fn program_with(
+    graph: &Graph,
+    options: &Options,
+    meta: Meta,
+    providers: &Providers<'_>,
+) -> Result<Program, CompileErrors> {
+    let states = lower::state::pairs(graph, &options.states)?;
+    let (lowered, schedule, device, placement) = distribute(graph, options, &states, providers)?;
     let expected = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule)?;
-    let meta = Meta { name: options.name.clone(), sha256: sha256(&decoded.source), options: options.text() };
-    let program = program::assemble(graph, lowered, schedule, arena, meta)?;
+    let program = program::assemble_on(graph, lowered, schedule, arena, device, &states, meta)?;
+    let program = Program { placement, ..program };
     verify::verify(&program, &expected)?;
     Ok(program)
+}
+
+/// Calls, streams, the device's part and the placement.
+type Distributed = (Lowered, Schedule, Option<DevicePlan>, Option<Summary>);
+
+/// Which device and stream does what: by placement where the target has devices beside the CPU, each node lowered by the
+/// provider of its device.
+fn distribute(
+    graph: &Graph,
+    options: &Options,
+    states: &[lower::state::StatePair],
+    providers: &Providers<'_>,
+) -> Result<Distributed, CompileErrors> {
+    let target = options.machine.target.as_ref().clone().with_host_streams(options.streams);
+    if target.n_devices() == 1 {
+        let lowered = lower::lower_with_states(graph, options.streams, states)?;
+        // Objects are ordered by one stream.
+        let target = if lowered.n_objects > 0 { target.with_host_streams(1) } else { target };
+        let (lowered, schedule) = streams::plan_for(graph, lowered, &target)?;
+        return Ok((lowered, schedule, None, None));
+    }
+    let tasks = ep::tasks::tasks(graph, &target, providers, &options.pins)?;
+    let decided = ep::place::place(&tasks, &target, &options.wish)?;
+    let summary = Some(ep::place::summary(&tasks, &target, &decided));
+    let devices = &decided.placed.placement.device;
+    let eps = devices.iter().map(|d| providers.of(&target, *d)).collect::<Result<Vec<_>, _>>();
+    let eps = eps.map_err(|e| CompileError::new(Stage::Plan, e))?;
+    let lowered = lower::lower_by(graph, options.streams, states, &|node, op, cx| eps[node].lower(op, cx))?;
+    if lowered.n_objects > 0 {
+        let message = "strings, sequences and optional values are not supported on a target of several devices yet";
+        return Err(CompileError::new(Stage::Plan, message).into());
+    }
+    match ep::npu::plan::device(&target) {
+        Some(npu) if devices.contains(&npu) => {
+            if !states.is_empty() {
+                let message = "outputs that are inputs of the next run are not supported on a target with a device yet";
+                return Err(CompileError::new(Stage::Plan, message).into());
+            }
+            let nodes: Vec<bool> = devices.iter().map(|d| *d == npu).collect();
+            let (lowered, schedule, plan) = ep::npu::plan::plan(graph, lowered, &target, npu, &nodes)?;
+            Ok((lowered, schedule, Some(plan), summary))
+        }
+        _ => {
+            let (lowered, schedule) = streams::plan_for(graph, lowered, &target)?;
+            Ok((lowered, schedule, None, summary))
+        }
+    }
 }
 
 /// SHA-256 in hexadecimal.

@@ -1,13 +1,17 @@
 //! The program: everything that was decided, as plain data. Emission reads only this.
 //!
-//! Regions: 0 is the arena, 1 the weights, from 2 on the graph inputs in order.
+//! Regions: 0 is the arena, 1 the weights, from 2 on the graph inputs in order; behind them the memory of a device, if
+//! there is one.
 //! Invariant: operands are baked (region, offset); the plan verifier has accepted it before anything is emitted.
 
+use crate::ep::npu::plan::DevicePlan;
+use crate::ep::place::Summary;
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::ir::{Dim, Graph, Symbol, SymbolSource, TensorType, Type};
+use crate::lower::state::StatePair;
 use crate::lower::{BufferKind, Call, Lowered};
 use crate::memory::ArenaPlan;
-use crate::streams::Schedule;
+use crate::schedule::Schedule;
 use bytes::Bytes;
 use kiln_kernels::ALIGN;
 use std::sync::Arc;
@@ -82,6 +86,17 @@ pub struct Weight {
     pub data: Bytes,
 }
 
+/// An output that is an input of the next run: two pieces of memory that change places after each run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Index of the output.
+    pub output_idx: usize,
+    /// Index of the input.
+    pub input_idx: usize,
+    /// Size of each piece in bytes, a multiple of [`ALIGN`].
+    pub bytes: u64,
+}
+
 /// An extent known only at run time, and where a run keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
@@ -114,12 +129,18 @@ pub struct Program {
     pub steps: Vec<PlannedStep>,
     /// Which stream runs which step, and where streams wait for each other.
     pub schedule: Schedule,
+    /// Outputs that are inputs of the next run.
+    pub states: Vec<State>,
     /// Constants.
     pub weights: Vec<Weight>,
     /// Size of the weights region.
     pub weight_bytes: u64,
     /// The arena's plan.
     pub arena: ArenaPlan,
+    /// The device beside the CPU, if any step runs there.
+    pub device: Option<DevicePlan>,
+    /// Which device runs what, where the target has several.
+    pub placement: Option<Summary>,
     /// Floating-point operations of one run.
     pub flops: i64,
 }
@@ -150,7 +171,14 @@ impl Program {
         let fixed = |b: u64| Dim::Const(i64::try_from(b).unwrap_or(i64::MAX));
         let mut all = vec![fixed(self.arena.bytes), fixed(self.weight_bytes)];
         all.extend(self.inputs.iter().map(|p| p.ty.bytes()));
+        all.extend(self.states.iter().map(|s| fixed(s.bytes)));
+        all.extend(self.device.iter().map(|d| fixed(d.capacity_bytes)));
         all
+    }
+
+    /// The region of the device's memory.
+    pub fn device_region(&self) -> Option<u32> {
+        self.device.as_ref().map(|_| INPUTS + self.inputs.len() as u32)
     }
 }
 
@@ -171,6 +199,20 @@ pub fn assemble(
     lowered: Lowered,
     schedule: Schedule,
     arena: ArenaPlan,
+    states: &[StatePair],
+    meta: Meta,
+) -> Result<Program, CompileErrors> {
+    assemble_on(graph, lowered, schedule, arena, None, states, meta)
+}
+
+/// As [`assemble`], with a device beside the CPU.
+pub fn assemble_on(
+    graph: &Graph,
+    lowered: Lowered,
+    schedule: Schedule,
+    arena: ArenaPlan,
+    device: Option<DevicePlan>,
+    states: &[StatePair],
     meta: Meta,
 ) -> Result<Program, CompileErrors> {
     let (weight_offsets, weights, weight_bytes) = place_weights(&lowered);
@@ -184,7 +226,8 @@ pub fn assemble(
             outputs.push(port(graph, name, *v, 0, Some(slot))?);
             continue;
         }
-        let base = arena.offsets[place.buffer as usize];
+        let state = matches!(lowered.buffers[place.buffer as usize].kind, BufferKind::State(_));
+        let base = if state { Some(0) } else { arena.offsets[place.buffer as usize] };
         let base = base.ok_or_else(|| CompileError::new(Stage::Plan, format!("output \"{name}\" has no memory")))?;
         outputs.push(port(graph, name, *v, base + place.off, None)?);
     }
@@ -206,8 +249,9 @@ pub fn assemble(
         }
     }
     let mut steps = Vec::with_capacity(lowered.steps.len());
+    let sram = device.as_ref().map(|d| d.sram.offsets.as_slice());
     for step in &lowered.steps {
-        let call = baked(step.call.clone(), &lowered, &arena, &weight_offsets)?;
+        let call = baked(step.call.clone(), &lowered, &arena, &weight_offsets, (inputs.len(), sram))?;
         let i = step.node_idx;
         let (node, note, flops) = match graph.nodes.get(i) {
             Some(n) => (n.name.clone(), notes[i].clone(), node_flops[i] / n_calls[i].max(1)),
@@ -217,6 +261,7 @@ pub fn assemble(
     }
     let Meta { name, sha256, options } = meta;
     let (extents, n_slots) = place_extents(&inputs, &outputs, &steps);
+    let states = states.iter().map(|s| state(s, &inputs, &outputs)).collect::<Result<_, _>>()?;
     Ok(Program {
         extents,
         n_slots,
@@ -228,9 +273,12 @@ pub fn assemble(
         outputs,
         steps,
         schedule,
+        states,
         weights,
         weight_bytes,
         arena,
+        device,
+        placement: None,
         flops,
     })
 }
@@ -247,7 +295,7 @@ pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, Com
     inputs.sort_by_key(|(i, _)| *i);
     let mut steps = Vec::with_capacity(lowered.steps.len());
     for step in &lowered.steps {
-        let call = baked(step.call.clone(), lowered, &arena, &weight_offsets)?;
+        let call = baked(step.call.clone(), lowered, &arena, &weight_offsets, (0, None))?;
         steps.push(PlannedStep { call, node: String::new(), note: String::new(), flops: 0 });
     }
     Ok(Program {
@@ -260,20 +308,36 @@ pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, Com
         n_slots: 0,
         n_objects: lowered.n_objects,
         schedule: Schedule::one(&vec![0; steps.len()]),
+        states: Vec::new(),
         steps,
         weights,
         weight_bytes,
         arena,
+        device: None,
+        placement: None,
         flops: 0,
     })
 }
 
-/// The call with its operands' regions and offsets.
+/// How large a state's memory is: it holds what comes in and what goes out.
+fn state(pair: &StatePair, inputs: &[Port], outputs: &[Port]) -> Result<State, CompileError> {
+    let StatePair { output_idx, input_idx } = *pair;
+    let bytes = |p: &Port| {
+        let most = p.ty.bytes().upper().and_then(|b| u64::try_from(b).ok());
+        most.ok_or_else(|| CompileError::new(Stage::Plan, format!("the size of \"{}\" has no bound", p.name)))
+    };
+    let most = bytes(&inputs[input_idx])?.max(bytes(&outputs[output_idx])?);
+    Ok(State { output_idx, input_idx, bytes: most.next_multiple_of(ALIGN as u64) })
+}
+
+/// The call with its operands' regions and offsets. The memory of a device is the region behind the inputs; `device` are the
+/// number of those and the offsets in it.
 fn baked(
     mut call: Box<dyn Call>,
     lowered: &Lowered,
     arena: &ArenaPlan,
     weight_offsets: &[u64],
+    (n_inputs, device): (usize, Option<&[Option<u64>]>),
 ) -> Result<Box<dyn Call>, CompileError> {
     let mut missing = false;
     call.relocate(&mut |o| {
@@ -281,7 +345,9 @@ fn baked(
         let (mem, base) = match &lowered.buffers[b].kind {
             BufferKind::Weight(_) => (WEIGHTS, Some(weight_offsets[b])),
             BufferKind::Input(i) | BufferKind::Outer(i) => (INPUTS + *i as u32, Some(0)),
+            BufferKind::State(k) => (INPUTS + (n_inputs + k) as u32, Some(0)),
             BufferKind::Activation | BufferKind::Scratch => (ARENA, arena.offsets[b]),
+            BufferKind::OnDevice => (INPUTS + n_inputs as u32, device.and_then(|offsets| offsets[b])),
         };
         missing |= base.is_none();
         o.mem = mem;

@@ -7,6 +7,7 @@
 //! On several streams it then proves that no order the schedule allows does anything else ([`streams`]).
 //! A failure is a compiler bug and stops the compile.
 
+mod device;
 mod streams;
 
 use crate::error::{CompileError, Stage};
@@ -122,6 +123,17 @@ fn unwritten_object(call: &dyn Call, written: &mut BTreeSet<usize>, n_objects: u
     found
 }
 
+/// Where the memory of a state begins when arena and states are numbered through.
+fn state_base(k: usize) -> u64 {
+    (1 << 62) + ((k as u64) << 45)
+}
+
+/// A place in the arena or in a state's memory, numbered through.
+fn linear(program: &Program, o: &crate::lower::CallOperand, at: u64) -> u64 {
+    let first = INPUTS as usize + program.inputs.len();
+    (o.operand.mem as usize).checked_sub(first).map_or(at, |k| state_base(k) + at)
+}
+
 /// Checks a program against what its calls were meant to touch.
 pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileError> {
     let fail = |step: usize, what: String| {
@@ -129,17 +141,23 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
         Err(CompileError::new(Stage::Verify, format!("step {step}: {what} (a bug in the compiler)")).at_node(node, ""))
     };
     let regions = program.region_bytes();
+    // What lies in the arena and, numbered on behind it, in states and in a device's memory.
     let mut contents = Contents::default();
+    let device = program.device_region();
     let mut written = vec![false; expected.kinds.len()];
     let mut objects: BTreeSet<usize> = (0..expected.given_objects).collect();
+    // Parts of one call fill a result together: those after the first find it begun, and nobody else's bytes in it.
+    let mut begun = BTreeSet::new();
     if program.steps.len() != expected.steps.len() {
         return fail(0, "steps were lost".into());
     }
+    let groups = streams::groups(program, expected);
     for (i, step) in program.steps.iter().enumerate() {
         let operands = step.call.operands();
         if fingerprint(&*step.call) != expected.calls[i] || operands.len() != expected.steps[i].len() {
             return fail(i, "another call stands here".into());
         }
+        let later_part = groups[i].is_some_and(|g| begun.contains(&g));
         for (o, &(buffer, off)) in operands.iter().zip(&expected.steps[i]) {
             let bytes = o.operand.bytes.upper().and_then(|b| u64::try_from(b).ok());
             let Some(bytes) = bytes else { return fail(i, format!("operand {} has no bound", o.name)) };
@@ -151,12 +169,14 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             if start % (o.dtype.size_bytes().max(1) as u64) != 0 {
                 return fail(i, format!("operand {} is misaligned", o.name));
             }
-            let writes = matches!(o.role, Role::Write | Role::Update);
+            let writes = o.writes();
             let kind = &expected.kinds[buffer as usize];
             let region_fits = match kind {
                 BufferKind::Weight(_) => o.operand.mem == WEIGHTS,
                 BufferKind::Input(n) | BufferKind::Outer(n) => o.operand.mem == INPUTS + *n as u32,
+                BufferKind::State(k) => o.operand.mem == INPUTS + (program.inputs.len() + k) as u32,
                 BufferKind::Activation | BufferKind::Scratch => o.operand.mem == ARENA,
+                BufferKind::OnDevice => Some(o.operand.mem) == device,
             };
             if !region_fits {
                 return fail(i, format!("operand {} is in the wrong region", o.name));
@@ -164,23 +184,35 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             if off.saturating_add(bytes) > expected.bytes[buffer as usize] {
                 return fail(i, format!("operand {} is longer than its buffer", o.name));
             }
-            if matches!(kind, BufferKind::Input(_) | BufferKind::Outer(_)) && start != off {
+            if matches!(kind, BufferKind::Input(_) | BufferKind::Outer(_) | BufferKind::State(_)) && start != off {
                 return fail(i, format!("operand {} reads another part of the input", o.name));
             }
             // A body writes the memory around it where its node says so; that is checked there.
-            if writes && o.operand.mem != ARENA && !matches!(kind, BufferKind::Outer(_)) {
+            if writes
+                && o.operand.mem != ARENA
+                && !matches!(kind, BufferKind::Outer(_) | BufferKind::State(_) | BufferKind::OnDevice)
+            {
                 return fail(i, format!("operand {} writes outside the arena", o.name));
             }
             // A read, or an update of a buffer that holds something already, must find that buffer's bytes. The first
             // update of a buffer starts it (its calls together fill it).
-            let reads =
-                matches!(o.role, Role::Read | Role::Alias) || (o.role == Role::Update && written[buffer as usize]);
+            // So must a further part of a call, in place too: the first part has written over what it could.
+            let in_place = operands.iter().position(|w| o.role == Role::Alias && w.writes() && w.operand == o.operand);
+            let (buffer, off) = match in_place {
+                Some(w) if later_part => expected.steps[i][w],
+                _ => (buffer, off),
+            };
+            let reads = matches!(o.role, Role::Read | Role::Alias)
+                || ((o.role == Role::Update || later_part) && written[buffer as usize]);
             if let BufferKind::Weight(data) = kind {
                 let place = program.weights.iter().any(|w| w.off + off == start && w.data == *data);
                 if off + bytes > data.len() as u64 || !place {
                     return fail(i, format!("operand {} is not the constant it should be", o.name));
                 }
-            } else if reads && o.operand.mem == ARENA && !contents.holds(start, end, buffer, off) {
+            } else if reads
+                && !matches!(kind, BufferKind::Input(_) | BufferKind::Outer(_))
+                && !contents.holds(linear(program, o, start), linear(program, o, end), buffer, off)
+            {
                 return fail(i, format!("operand {} reads bytes that another buffer has overwritten", o.name));
             }
         }
@@ -216,9 +248,10 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 }
             }
             let (buffer, off) = expected.steps[i][a];
-            if first.operand.mem != ARENA {
+            if matches!(expected.kinds[buffer as usize], BufferKind::Outer(_)) {
                 continue;
             }
+            let (s, e) = (linear(program, first, s), linear(program, first, e));
             if first.role == Role::Update && !written[buffer as usize] {
                 // Starts the whole buffer: further updates and reads find it even where this call wrote a part.
                 let Some(base) = s.checked_sub(off) else {
@@ -230,6 +263,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             }
             written[buffer as usize] = true;
         }
+        begun.extend(groups[i]);
     }
     let ports: Vec<usize> = program.outputs.iter().filter_map(|p| p.object.as_ref()).map(|o| o.slot).collect();
     if ports != expected.output_objects || ports.iter().any(|slot| !objects.contains(slot)) {
@@ -237,11 +271,16 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
     }
     for (port, &(buffer, off)) in program.outputs.iter().zip(&expected.outputs).filter(|(p, _)| p.object.is_none()) {
         let bytes = u64::try_from(port.ty.bytes().upper().unwrap_or(0)).unwrap_or(0);
-        if !contents.holds(port.off, port.off + bytes, buffer, off) {
+        let from = match expected.kinds[buffer as usize] {
+            BufferKind::State(k) => state_base(k) + port.off,
+            _ => port.off,
+        };
+        if !contents.holds(from, from + bytes, buffer, off) {
             return fail(program.steps.len(), format!("output \"{}\" does not hold its value at the end", port.name));
         }
     }
-    streams::check(program, expected).or_else(|(step, what)| fail(step, what))
+    device::check(program).or_else(|(step, what)| fail(step, what))?;
+    streams::check(program, expected, &groups).or_else(|(step, what)| fail(step, what))
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub(crate) struct Arguments {
     pub(crate) target: Option<Given<String>>,
     pub(crate) streams: Option<Given<usize>>,
     pub(crate) dims: Vec<(Given<String>, Given<DimBound>)>,
+    pub(crate) states: Vec<(Given<String>, Given<String>)>,
     pub(crate) weights: Option<Given<WeightsFrom>>,
 }
 
@@ -59,7 +60,17 @@ impl Parse for Arguments {
         }
         let path: LitStr = input.parse().map_err(|e| Error::new(e.span(), "expected the model's path, a string"))?;
         let path = Given { value: path.value(), span: path.span() };
-        let mut args = Self { vis, name, name_span, path, target: None, streams: None, dims: vec![], weights: None };
+        let mut args = Self {
+            vis,
+            name,
+            name_span,
+            path,
+            target: None,
+            streams: None,
+            dims: vec![],
+            states: vec![],
+            weights: None,
+        };
         let mut seen: Vec<String> = Vec::new();
         while !input.is_empty() {
             input.parse::<Token![,]>()?;
@@ -107,15 +118,46 @@ impl Arguments {
                     self.dims.push(pair);
                 }
             }
-            "placement" | "objective" | "arenas" | "budget" | "state" | "profile" => {
+            "state" => {
+                let content;
+                parenthesized!(content in input);
+                for pair in content.parse_terminated(state, Token![,])? {
+                    self.states.push(pair);
+                }
+            }
+            "placement" | "objective" | "arenas" | "budget" | "profile" => {
                 return Err(Error::new(key.span(), format!("`{key}` is not supported yet")));
             }
             _ => {
-                let known = "target, streams, dims, weights";
+                let known = "target, streams, dims, state, weights";
                 return Err(Error::new(key.span(), format!("there is no option `{key}`: expected one of {known}")));
             }
         }
         Ok(())
+    }
+}
+
+/// `OUTPUT = INPUT`, names or patterns with one `*`.
+fn state(input: ParseStream<'_>) -> Result<(Given<String>, Given<String>)> {
+    let output = pattern(input)?;
+    input.parse::<Token![=]>()?;
+    Ok((output, pattern(input)?))
+}
+
+/// A name with an optional `*`, as a string or as it stands: `present.*`.
+fn pattern(input: ParseStream<'_>) -> Result<Given<String>> {
+    if input.peek(LitStr) {
+        let text: LitStr = input.parse()?;
+        return Ok(Given { value: text.value(), span: text.span() });
+    }
+    let span = input.span();
+    let mut value = String::new();
+    while !input.is_empty() && !input.peek(Token![=]) && !input.peek(Token![,]) {
+        value.push_str(&input.parse::<proc_macro2::TokenTree>()?.to_string());
+    }
+    match value.is_empty() {
+        true => Err(Error::new(span, "expected a name, as in `state(present.* = past.*)`")),
+        false => Ok(Given { value, span }),
     }
 }
 

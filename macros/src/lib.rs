@@ -12,7 +12,9 @@ mod folder;
 use args::{Arguments, Given};
 use kiln_compiler::artifact::{Artifact, Cache};
 use kiln_compiler::error::{CompileError, CompileErrors, Stage};
-use kiln_compiler::{Options, check_options, check_target};
+use kiln_compiler::machine::Machine;
+use kiln_compiler::plan::target::Target;
+use kiln_compiler::{Options, check_options};
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use std::path::{Path, PathBuf};
@@ -65,10 +67,18 @@ fn model_path(given: &str) -> PathBuf {
     }
 }
 
+/// A target's name, or its file: relative to the package's folder, where the name is none.
+fn target(given: &str) -> String {
+    match model_path(given) {
+        file if Target::shipped(given).is_none() && file.is_file() => file.display().to_string(),
+        _ => given.to_owned(),
+    }
+}
+
 fn options(args: &Arguments) -> Result<Options> {
     let mut options = Options { name: args.model_name(), ..Options::default() };
     if let Some(Given { value, span }) = &args.target {
-        check_target(value).map_err(|e| syn::Error::new(*span, e))?;
+        options.machine = Machine::named(&target(value)).map_err(|e| syn::Error::new(*span, e))?;
     }
     if let Some(Given { value, span }) = &args.streams {
         options.streams = *value;
@@ -81,6 +91,7 @@ fn options(args: &Arguments) -> Result<Options> {
         }
         check_options(&options).map_err(|e| syn::Error::new(bound.span, e))?;
     }
+    options.states = args.states.iter().map(|(o, i)| (o.value.clone(), i.value.clone())).collect();
     if let Some(weights) = &args.weights {
         options.weights = weights.value;
     }
@@ -127,7 +138,8 @@ fn placed(args: &Arguments, errors: &CompileErrors) -> syn::Error {
 fn module(args: &Arguments, artifact: &Artifact) -> Option<TokenStream> {
     let (source, weights) = (artifact.source.to_str()?, artifact.weights.to_str()?);
     let mut tracked = TokenStream::new();
-    for file in &artifact.tracked {
+    let target = args.target.as_ref().map(|t| PathBuf::from(target(&t.value))).filter(|file| file.is_file());
+    for file in artifact.tracked.iter().chain(&target) {
         let file = file.to_str()?;
         tracked.extend(quote! { let _ = ::core::include_bytes!(#file); });
     }

@@ -14,6 +14,8 @@ extern crate std;
 
 mod arena;
 mod embed;
+#[cfg(feature = "std")]
+pub mod npu;
 pub mod rt;
 
 pub use arena::StaticArena;

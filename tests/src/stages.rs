@@ -27,15 +27,17 @@ pub struct Stages {
 /// Compiles and keeps the stages.
 pub fn stages(decoded: &Decoded, options: &Options) -> Result<Stages, CompileErrors> {
     let graph = graph(decoded, options)?;
-    let lowered = lower::lower(&graph, options.streams)?;
+    let states = lower::state::pairs(&graph, &options.states)?;
+    let lowered = lower::lower_with_states(&graph, options.streams, &states)?;
     let (lowered, schedule) = streams::plan(&graph, lowered, options.streams)?;
     let expectation = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule)?;
     let meta = Meta { name: options.name.clone(), sha256: String::new(), options: options.text() };
-    let program = program::assemble(&graph, lowered, schedule, arena, meta)?;
+    let program = program::assemble(&graph, lowered, schedule, arena, &states, meta)?;
     verify::verify(&program, &expectation)?;
     // Assembling takes the calls: lower once more to keep them.
-    let lowered = streams::plan(&graph, lower::lower(&graph, options.streams)?, options.streams)?.0;
+    let lowered =
+        streams::plan(&graph, lower::lower_with_states(&graph, options.streams, &states)?, options.streams)?.0;
     Ok(Stages { graph, lowered, expectation, program })
 }
 

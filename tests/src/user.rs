@@ -9,6 +9,11 @@ kiln::include_model!(
     dims(rows = 2),
     weights = embed,
 );
+// Free extents: one module for every size in range.
+kiln::include_model!(
+    pub mod encoder = "../fixtures/models/encoder_dynamic/model.onnx",
+    dims(batch = 1..=2, sequence = 1..=16),
+);
 kiln::include_model!(pub mod affine_from_file = "../fixtures/models/affine/model.onnx", weights = file);
 kiln::include_compiled!("model");
 kiln::include_compiled!(pub mod affine_built = "model");

@@ -12,7 +12,7 @@ use kiln_tests::{models, stages};
 use prost::Message;
 
 /// Fixtures that are not supported yet. One that passes all the same fails the test: take it off the list.
-const UNSUPPORTED: &[&str] = &["control_flow"];
+const UNSUPPORTED: &[&str] = &[];
 
 /// Random inputs would meet rounding boundaries, or the weights are not in the model file.
 const NOT_RANDOM: &[&str] = &["int8_qdq", "external"];

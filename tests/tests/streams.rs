@@ -8,7 +8,8 @@ use kiln_compiler::lower;
 use kiln_compiler::onnx::{Decoded, decode, encode};
 use kiln_compiler::plan::target::Target;
 use kiln_compiler::program::{self, Meta, Program};
-use kiln_compiler::streams::{self, Schedule, StreamStep};
+use kiln_compiler::schedule::{Schedule, StreamStep};
+use kiln_compiler::streams;
 use kiln_compiler::verify::{self, Expectation};
 use kiln_compiler::{Options, exec, graph, memory};
 use kiln_fixtures::prng::Prng;
@@ -44,7 +45,7 @@ fn compile(case: &Case, n_streams: usize, one_order: bool) -> (Program, Expectat
     let expectation = verify::expectation(&lowered);
     let arena = if one_order { memory::plan(&lowered) } else { memory::plan_on_streams(&lowered, &schedule) };
     let arena = arena.expect("an arena");
-    let program = program::assemble(&graph, lowered, schedule, arena, Meta::default()).expect("a program");
+    let program = program::assemble(&graph, lowered, schedule, arena, &[], Meta::default()).expect("a program");
     (program, expectation)
 }
 

@@ -22,7 +22,7 @@ const TOGETHER: &[(&str, &str)] = &[("lower", "ops")];
 /// Imports that would break a promise: the verifier shares nothing with the planners, emission reads the program only,
 /// decoding knows nothing of the graph.
 const FORBIDDEN: &[(&str, &[&str])] = &[
-    ("verify", &["memory", "passes", "ops", "emit", "import"]),
+    ("verify", &["memory", "plan", "passes", "ops", "emit", "import"]),
     ("emit", &["ops", "passes", "memory", "import", "onnx", "verify"]),
     ("onnx", &["ir", "import", "ops", "passes", "lower"]),
     ("ir", &["onnx", "ops", "passes", "lower", "import"]),

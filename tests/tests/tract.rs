@@ -13,7 +13,7 @@ use kiln_tests::{models, stages};
 use peer::Peer;
 
 /// Not supported by kiln yet.
-const UNSUPPORTED: &[&str] = &["control_flow"];
+const UNSUPPORTED: &[&str] = &[];
 
 /// What tract 0.23 does not load or run, and why.
 const BEYOND_TRACT: &[(&str, &str)] = &[("names", "model-local functions")];

@@ -89,20 +89,15 @@ impl<'a> Values<'a> {
 
     /// Whether a Dropout is in training mode with a ratio that is not known to be 0.
     fn drops(&self, node: &Node) -> bool {
-        let training = match node.version {
-            ..7 => !matches!(node.attributes.get("is_test"), Some(Attribute::Int(v)) if *v != 0),
-            7..12 => false,
-            _ => node.input(2).is_some() && self.get(node, 2).is_none_or(|mode| mode.first() != Some(&0.0)),
-        };
+        // Before opset 12 no operand says so, and models for inference leave elements alone.
+        let training = node.version >= 12
+            && node.input(2).is_some()
+            && self.get(node, 2).is_none_or(|mode| mode.first() != Some(&0.0));
         training && self.ratio(node) != Some(0.0)
     }
 
     fn ratio(&self, node: &Node) -> Option<f64> {
-        match node.attributes.get("ratio") {
-            Some(Attribute::Float(r)) if node.version < 12 => Some(f64::from(*r)),
-            _ if node.input(1).is_some() => self.get(node, 1)?.first().copied(),
-            _ => Some(0.5),
-        }
+        if node.input(1).is_some() { self.get(node, 1)?.first().copied() } else { Some(0.5) }
     }
 
     /// The law of result `i` of a random node, as far as its operands are known.
@@ -193,7 +188,10 @@ mod tests {
 
     fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> Node {
         let names = |v: &[&str]| v.iter().map(|s| (*s).to_owned()).collect();
-        Node { op_type: op.into(), version: 22, inputs: names(inputs), outputs: names(outputs), ..Node::default() }
+        let mut node = Node::default();
+        (node.op_type, node.version) = (op.into(), 22);
+        (node.inputs, node.outputs) = (names(inputs), names(outputs));
+        node
     }
 
     fn model(nodes: Vec<Node>, inputs: &[&str], outputs: &[&str]) -> Model {

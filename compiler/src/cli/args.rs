@@ -2,8 +2,12 @@
 
 use super::Failure;
 use crate::emit::WeightsFrom;
+use crate::ep::pin::Pin;
+use crate::ep::place::Wish;
 use crate::import::DimBound;
-use crate::{Options, check_options, check_target};
+use crate::machine::Machine;
+use crate::plan::placement::{Objective, Policy};
+use crate::{Options, check_options};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -73,7 +77,7 @@ pub(super) struct CompileArgs {
     pin: Vec<String>,
     /// Writes the placement to a file
     #[arg(long, value_name = "FILE")]
-    save_placement: Option<PathBuf>,
+    pub(super) save_placement: Option<PathBuf>,
     /// Takes the placement from a file
     #[arg(long, value_name = "FILE")]
     load_placement: Option<PathBuf>,
@@ -104,8 +108,10 @@ impl CompileArgs {
     /// The options for a module of this name.
     pub(super) fn options(&self, name: &str) -> Result<Options, Failure> {
         self.refuse_what_is_missing()?;
-        check_target(&self.target).map_err(Failure::Misuse)?;
-        let mut options = Options { name: name.to_owned(), streams: self.streams, ..Options::default() };
+        let machine = Machine::named(&self.target).map_err(Failure::Misuse)?;
+        let mut options = Options { name: name.to_owned(), streams: self.streams, machine, ..Options::default() };
+        options.wish = self.wish()?;
+        options.pins = self.pin.iter().map(|p| Pin::parse(p)).collect::<Result<_, _>>().map_err(Failure::Misuse)?;
         options.weights = match self.weights {
             WeightsArg::Embed => WeightsFrom::Embed,
             WeightsArg::File => WeightsFrom::File,
@@ -118,8 +124,33 @@ impl CompileArgs {
                 return Err(Failure::Misuse(format!("--dim {text}: \"{name}\" is given twice")));
             }
         }
+        for text in &self.state {
+            let (output, input) =
+                text.split_once('=').filter(|(o, i)| !o.is_empty() && !i.is_empty()).ok_or_else(|| {
+                    Failure::Misuse(format!("--state {text}: expected OUT=IN, names or patterns with one *"))
+                })?;
+            options.states.push((output.to_owned(), input.to_owned()));
+        }
         check_options(&options).map_err(Failure::Misuse)?;
         Ok(options)
+    }
+
+    /// How nodes are placed. Reads the saved placement, if one is named.
+    fn wish(&self) -> Result<Wish, Failure> {
+        let objective = match self.objective.as_deref() {
+            Some("sum") => Objective::Sum,
+            _ => Objective::Makespan,
+        };
+        let policy = match self.placement.as_deref() {
+            Some("priority") => Policy::Priority,
+            Some("parallax") => Policy::Parallax,
+            _ => Policy::Optimal(objective),
+        };
+        let read = |path: &PathBuf| {
+            std::fs::read_to_string(path).map_err(|e| Failure::Misuse(format!("{}: {e}", path.display())))
+        };
+        let saved = self.load_placement.as_ref().map(read).transpose()?;
+        Ok(Wish { policy, saved, ..Wish::default() })
     }
 
     fn refuse_what_is_missing(&self) -> Result<(), Failure> {
@@ -133,14 +164,8 @@ impl CompileArgs {
         host_only(&self.objective, &["makespan", "sum"], "objective")?;
         host_only(&self.arenas, &["shared", "branch"], "arenas")?;
         let missing = [
-            ("--placement", self.placement.is_some()),
-            ("--objective", self.objective.is_some()),
-            ("--pin", !self.pin.is_empty()),
-            ("--save-placement", self.save_placement.is_some()),
-            ("--load-placement", self.load_placement.is_some()),
             ("--arenas branch", self.arenas.as_deref() == Some("branch")),
             ("--budget", self.budget.is_some()),
-            ("--state", !self.state.is_empty()),
             ("--profile", self.profile.is_some()),
         ];
         match missing.iter().find(|(_, given)| *given) {

@@ -1,6 +1,7 @@
 //! `kilnc compile`: the module, its weights, and the plans as text.
 
 use super::args::{CompileCommandArgs, Plan};
+use super::placement::report;
 use super::{Failure, Outcome, model, term};
 use crate::artifact::write_whole;
 use crate::emit;
@@ -16,6 +17,7 @@ pub(super) fn command(args: &CompileCommandArgs) -> Outcome {
     let stem = args.model.file_stem().map_or_else(|| "model".into(), |s| s.to_string_lossy().into_owned());
     let graph = graph(&model.decoded, &options)?;
     let program = compile_graph(&graph, &model.decoded, &options)?;
+    report(&program, &args.compile)?;
     let emitted = emit::emit(&program, options.weights, options.per_step).map_err(crate::error::CompileErrors::from)?;
     let write = |suffix: &str, bytes: &[u8]| -> Outcome {
         let path = args.output.join(format!("{stem}{suffix}"));
@@ -30,7 +32,7 @@ pub(super) fn command(args: &CompileCommandArgs) -> Outcome {
     for plan in &args.emit {
         match plan {
             Plan::Graph => write(".graph.txt", graph_text(&graph).as_bytes())?,
-            Plan::Placement => write(".placement.txt", placement(&graph).as_bytes())?,
+            Plan::Placement => write(".placement.txt", placement(&graph, &program).as_bytes())?,
             Plan::Schedule => write(".schedule.txt", schedule(&program).as_bytes())?,
             Plan::Memory => write(".memory.txt", memory(&program).as_bytes())?,
         }
@@ -39,7 +41,10 @@ pub(super) fn command(args: &CompileCommandArgs) -> Outcome {
 }
 
 /// One line a node: where it runs.
-fn placement(graph: &Graph) -> String {
+fn placement(graph: &Graph, program: &Program) -> String {
+    if let Some(summary) = &program.placement {
+        return summary.saved.clone();
+    }
     graph.nodes.iter().fold(String::new(), |mut text, node| {
         let _ = writeln!(text, "cpu {} {:?}", node.full_op(), node.name);
         text

@@ -1,12 +1,14 @@
 //! `kilnc plan`: what was decided, and how good it is: placement, streams with their predicted times, arenas, structure.
 
 use super::args::PlanArgs;
-use super::{Outcome, model, term};
+use super::{Outcome, model, placement, term};
+use crate::ep::npu::expand::Lane;
+use crate::ep::npu::schedule::LANES;
 use crate::ir::Graph;
 use crate::plan::branch::{Branches, Counts, branches};
 use crate::plan::dag::Dag;
 use crate::program::Program;
-use crate::streams::StreamStep;
+use crate::schedule::StreamStep;
 use crate::{compile_graph, graph, ops};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +25,7 @@ pub(super) fn command(args: &PlanArgs) -> Outcome {
     let graph = graph(&model.decoded, &options)?;
     let program = compile_graph(&graph, &model.decoded, &options)?;
     let structure = Structure::of(&graph);
+    placement::report(&program, &args.compile)?;
     term::result(&if args.json { json(&program, &structure) } else { text(&program, &structure) });
     Ok(())
 }
@@ -73,7 +76,10 @@ fn ms(ns: u64) -> f64 {
 fn text(program: &Program, structure: &Structure) -> String {
     let mut out = String::new();
     let a = &program.arena;
-    let _ = writeln!(out, "placement cpu {} nodes, no copies (one device)", n_nodes(program));
+    match placement::page(program) {
+        Some(page) => out += &page,
+        None => _ = writeln!(out, "placement cpu {} nodes, no copies (one device)", n_nodes(program)),
+    }
     let _ = writeln!(out, "steps     {}, {} floating-point operations", program.steps.len(), program.flops);
     gantt(&mut out, program);
     let gap = a.bytes - a.lower_bound_bytes.min(a.bytes);
@@ -104,7 +110,8 @@ fn gantt(out: &mut String, program: &Program) {
     let schedule = &program.schedule;
     let end = schedule.predicted_ns.max(1);
     let n = schedule.streams.len();
-    let _ = write!(out, "streams   {n} of cpu, {} waits, predicted {} ns ({:.3} ms)", schedule.n_waits(), end, ms(end));
+    let whose = if program.device.is_some() { "" } else { " of cpu" };
+    let _ = write!(out, "streams   {n}{whose}, {} waits, predicted {} ns ({:.3} ms)", schedule.n_waits(), end, ms(end));
     if n > 1 {
         let times = schedule.sequential_ns as f64 / end as f64;
         let _ = write!(out, ", {times:.2} times as fast as one stream's {} ns", schedule.sequential_ns);
@@ -130,7 +137,8 @@ fn gantt(out: &mut String, program: &Program) {
         }
         let mark = |b: &u128| [' ', '.', '-', '+', '#'][(b * 4).div_ceil(u128::from(end)).min(4) as usize];
         let bar: String = busy.iter().map(mark).collect();
-        let _ = writeln!(out, "  {s:>2} |{bar}| {:.0} % busy", total as f64 * 100.0 / end as f64);
+        let on = if program.device.is_some() { format!("  {}", runs_on(program, s)) } else { String::new() };
+        let _ = writeln!(out, "  {s:>2} |{bar}| {:.0} % busy{on}", total as f64 * 100.0 / end as f64);
     }
     let mut longest: Vec<usize> = (0..schedule.times.len().min(program.steps.len())).collect();
     let ns = |i: usize| schedule.times[i].1 - schedule.times[i].0;
@@ -147,7 +155,13 @@ fn json(program: &Program, structure: &Structure) -> String {
     let peak: Vec<_> = a.peak.iter().map(|p| json!({ "value": p.name, "bytes": p.bytes })).collect();
     let c = &structure.counts;
     let names = |b: &Vec<usize>| b.iter().map(|&n| structure.names[n].clone()).collect::<Vec<_>>();
-    let json = json!({
+    let summary = program.placement.as_ref();
+    let devices = summary.map_or_else(
+        || json!({ "cpu": n_nodes(program) }),
+        |s| s.devices.iter().map(|(name, n)| (name.clone(), json!(n))).collect::<serde_json::Map<_, _>>().into(),
+    );
+    let copies = summary.map_or_else(|| json!([]), placement::copies);
+    let mut json = json!({
         "arenas": [{
             "memory": "dram",
             "bytes": a.bytes,
@@ -160,8 +174,8 @@ fn json(program: &Program, structure: &Structure) -> String {
         "sequential_ns": program.schedule.sequential_ns,
         "weight_bytes": program.weight_bytes,
         "flops": program.flops,
-        "devices": { "cpu": n_nodes(program) },
-        "copies": [],
+        "devices": devices,
+        "copies": copies,
         "streams": (0..program.schedule.streams.len()).map(|s| stream(program, s)).collect::<Vec<_>>(),
         "layers": structure.branches.layers,
         "branches": structure.branches.nodes.iter().map(names).collect::<Vec<_>>(),
@@ -170,7 +184,24 @@ fn json(program: &Program, structure: &Structure) -> String {
             "candidate_layers": c.n_candidate_layers, "most_branches": c.max_branches,
         },
     });
+    if let (Some(d), Some(arenas)) = (&program.device, json["arenas"].as_array_mut()) {
+        arenas.push(json!({
+            "memory": d.name, "bytes": d.sram.bytes, "lower_bound_bytes": d.sram.lower_bound_bytes,
+            "naive_bytes": d.sram.naive_bytes, "proven_optimal": d.sram.proven_optimal, "capacity_bytes": d.capacity_bytes,
+        }));
+    }
     format!("{json:#}")
+}
+
+/// What a stream runs on.
+fn runs_on(program: &Program, s: usize) -> String {
+    match &program.device {
+        None => "cpu".into(),
+        Some(d) => match LANES.get(s) {
+            Some(Lane::Host) | None => "cpu".into(),
+            Some(lane) => format!("{} {}", d.name, format!("{lane:?}").to_lowercase()),
+        },
+    }
 }
 
 /// A stream's steps. A wait lasts from the end of the step before it to the beginning of the one after.
@@ -200,5 +231,5 @@ fn stream(program: &Program, s: usize) -> Value {
             }
         }
     }
-    json!({ "device": "cpu", "steps": out })
+    json!({ "device": runs_on(program, s), "steps": out })
 }

@@ -1,21 +1,26 @@
 //! `kilnc target`: the machines that can be compiled for.
 
 use super::args::TargetCommand;
-use super::{Failure, Outcome, term};
-use crate::{MAX_STREAMS, check_target};
+use super::{Failure, Outcome, measure, term};
+use crate::machine::text_of;
+use crate::plan::target::Target;
 
 /// The command.
 pub(super) fn command(command: &TargetCommand) -> Outcome {
     match command {
         TargetCommand::Show { target } => {
-            check_target(target).map_err(Failure::Misuse)?;
-            term::result(&format!(
-                "name = \"host\"\n\n[[memory]]\nname = \"dram\"\nalignment_bytes = {}\n\n\
-                 [[device]]\nname = \"cpu\"\nprovider = \"cpu\"\nmemory = \"dram\"\nmax_streams = {MAX_STREAMS}",
-                kiln_kernels::ALIGN
-            ));
+            let text = text_of(target).map_err(Failure::Misuse)?;
+            Target::parse(&text, target).map_err(|e| Failure::Misuse(e.to_string()))?;
+            term::result(text.trim_end());
             Ok(())
         }
-        TargetCommand::Measure { .. } => Err(Failure::misuse("target measure is not supported yet")),
+        TargetCommand::Measure { gpu: true, .. } => Err(Failure::misuse("--gpu is not supported yet")),
+        TargetCommand::Measure { output, .. } => {
+            let rates = measure::rates().map_err(Failure::Short)?;
+            let text = measure::text(&rates);
+            std::fs::write(output, &text).map_err(|e| Failure::Misuse(format!("{}: {e}", output.display())))?;
+            term::result(text.trim_end());
+            Ok(())
+        }
     }
 }

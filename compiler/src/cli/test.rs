@@ -11,12 +11,16 @@ use crate::Options;
 use crate::artifact::{Artifact, Cache, ModelFile};
 use crate::cases::{self, Case, DataSet, Tolerance};
 use crate::error::{CompileErrors, Stage};
-use crate::ir::{Datum, Tensor, Type};
+use crate::import::DimBound;
+use crate::ir::{Tensor, Type};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+/// What is said of a case whose modules take values of small inputs up to those at hand.
+const BOUNDED: &str = "(sizes bounded by the inputs at hand)";
 /// What is said of a case whose modules take only the values of small inputs at hand.
 const FIXED: &str = "(sizes or axes taken from the inputs at hand)";
 
@@ -50,8 +54,8 @@ struct Prepared {
     /// For each data set its module.
     modules: Vec<usize>,
     artifacts: Vec<Artifact>,
-    /// Whether a module takes only the values of small inputs at hand.
-    fixed: bool,
+    /// What is to be said of the values that a module takes.
+    said: Option<&'static str>,
     seconds: f64,
 }
 
@@ -151,37 +155,16 @@ fn refusal(errors: &CompileErrors, seconds: f64) -> Verdict {
 fn prepare_one(case: &Case, options: &Options, cache: &Cache) -> Result<Prepared, CompileErrors> {
     let model = ModelFile::read(&case.folder.join("model.onnx"))?;
     let sets = case.data_sets(&model.decoded.model)?;
-    let mut out = Prepared { sets: Vec::new(), modules: Vec::new(), artifacts: Vec::new(), fixed: false, seconds: 0.0 };
-    // What each module was compiled for: extents, and values of inputs where operators need them.
-    let mut made_for: Vec<(Vec<Type>, Option<Vec<Tensor>>)> = Vec::new();
+    let mut out = Prepared { sets: Vec::new(), modules: Vec::new(), artifacts: Vec::new(), said: None, seconds: 0.0 };
+    let mut made_for: Vec<MadeFor> = Vec::new();
     for set in sets {
-        let shape: Vec<_> = set.input_data().iter().map(Datum::ty).collect();
-        let small: Vec<Tensor> = set.small_values().into_values().collect();
-        let serves = |(s, v): &(Vec<Type>, Option<Vec<Tensor>>)| {
-            *s == shape && v.as_ref().is_none_or(|v| v.iter().zip(&small).all(|(a, b)| a.data() == b.data()))
-        };
-        let module = match made_for.iter().position(serves) {
+        let module = match made_for.iter().position(|m| m.serves(&set, &model.decoded.model, options)) {
             Some(known) => known,
             None => {
-                let mut import = set.import_options();
-                import.dims = options.import.dims.clone();
-                let mut options = Options { import, name: case.name.clone(), ..options.clone() };
-                let (artifact, fixed) = match cache.module_of(&model, &options) {
-                    Err(e) if is_refusal(&e) && !small.is_empty() => {
-                        options.import.input_values = set.small_values();
-                        // The first refusal is the one to report.
-                        (
-                            cache
-                                .module_of(&model, &options)
-                                .map_err(|again| if is_refusal(&again) { e } else { again })?,
-                            true,
-                        )
-                    }
-                    other => (other?, false),
-                };
+                let (artifact, made) = module_for(&set, &model, options, &case.name, cache)?;
                 out.artifacts.push(artifact);
-                out.fixed |= fixed;
-                made_for.push((shape, fixed.then_some(small)));
+                out.said = out.said.or(made.basis.said());
+                made_for.push(made);
                 made_for.len() - 1
             }
         };
@@ -189,6 +172,90 @@ fn prepare_one(case: &Case, options: &Options, cache: &Cache) -> Result<Prepared
         out.sets.push(set);
     }
     Ok(out)
+}
+
+/// What a module was compiled for.
+struct MadeFor {
+    sizes: BTreeMap<usize, Vec<usize>>,
+    types: BTreeMap<usize, Type>,
+    basis: Basis,
+}
+
+/// Which values of small inputs a module takes.
+enum Basis {
+    /// Any.
+    Any,
+    /// Those within bounds.
+    Bounded(BTreeMap<String, DimBound>),
+    /// Only these.
+    Fixed(BTreeMap<usize, Tensor>),
+}
+
+impl Basis {
+    fn said(&self) -> Option<&'static str> {
+        match self {
+            Self::Any => None,
+            Self::Bounded(_) => Some(BOUNDED),
+            Self::Fixed(_) => Some(FIXED),
+        }
+    }
+}
+
+impl MadeFor {
+    fn serves(&self, set: &DataSet, model: &crate::onnx::Model, options: &Options) -> bool {
+        let within = |bound: &DimBound, here: Option<&DimBound>| match (bound, here) {
+            (DimBound::Range(a, b), Some(DimBound::Range(_, v) | DimBound::Fixed(v))) => (a..=b).contains(&v),
+            (bound, here) => Some(bound) == here,
+        };
+        let values = match &self.basis {
+            Basis::Any => true,
+            Basis::Bounded(bounds) => {
+                let here = set.value_bounds(model);
+                bounds.iter().all(|(name, bound)| within(bound, here.get(name)))
+            }
+            Basis::Fixed(values) => {
+                values.iter().all(|(i, t)| set.inputs.get(*i).is_some_and(|h| h.data() == t.data()))
+            }
+        };
+        let import = set.import_options_with(model, &options.import.dims);
+        values && self.sizes == import.input_dims && self.types == import.input_types
+    }
+}
+
+/// A module for a data set: for all values of its inputs, else for those up to the ones at hand, else for these alone.
+fn module_for(
+    set: &DataSet,
+    model: &ModelFile,
+    options: &Options,
+    name: &str,
+    cache: &Cache,
+) -> Result<(Artifact, MadeFor), CompileErrors> {
+    let import = set.import_options_with(&model.decoded.model, &options.import.dims);
+    let (sizes, types) = (import.input_dims.clone(), import.input_types.clone());
+    let mut own = Options { import, name: name.to_owned(), ..options.clone() };
+    let made = |basis| MadeFor { sizes, types, basis };
+    // The first refusal is the one to report.
+    let first = match cache.module_of(model, &own) {
+        Err(e) if is_refusal(&e) => e,
+        other => return Ok((other?, made(Basis::Any))),
+    };
+    let later = |e: CompileErrors, first| if is_refusal(&e) { first } else { e };
+    let bounds = set.value_bounds(&model.decoded.model);
+    let given = bounds.keys().any(|name| options.import.dims.contains_key(name));
+    if !bounds.is_empty() && !given {
+        own.import.dims.extend(bounds.clone());
+        match cache.module_of(model, &own) {
+            Err(e) if is_refusal(&e) => own.import.dims = options.import.dims.clone(),
+            other => return Ok((other?, made(Basis::Bounded(bounds)))),
+        }
+    }
+    let values = set.small_values();
+    if values.is_empty() {
+        return Err(first);
+    }
+    own.import.input_values = values.clone();
+    let artifact = cache.module_of(model, &own).map_err(|e| later(e, first))?;
+    Ok((artifact, made(Basis::Fixed(values))))
 }
 
 /// Builds and runs what was compiled.
@@ -243,8 +310,8 @@ fn run(
             }
         };
         let mut notes = case.sets.first().map(DataSet::note).unwrap_or_default();
-        if case.fixed {
-            notes = format!("{FIXED} {notes}").trim_end().to_owned();
+        if let Some(said) = case.said {
+            notes = format!("{said} {notes}").trim_end().to_owned();
         }
         let mut verdict = Verdict { status: Status::Pass, reason: notes, seconds: case.seconds };
         if let Some(Err(why)) = built[case_idx].iter().find(|b| b.is_err()) {
@@ -261,12 +328,20 @@ fn run(
                 && verdict.status == Status::Pass
             {
                 let reason = if case.sets.len() > 1 { format!("data set {set_idx}: {why}") } else { why };
-                verdict = Verdict { status: Status::Fail, reason, ..verdict };
+                // A kernel that met a format it does not know says so.
+                let unknown = why_unsupported(&outcomes[t].said);
+                let status = if unknown { Status::Unsupported } else { Status::Fail };
+                verdict = Verdict { status, reason, ..verdict };
             }
         }
         verdicts.push(verdict);
     }
     Ok(verdicts)
+}
+
+/// Whether a run ended because a kernel does not support its input.
+fn why_unsupported<T>(said: &Result<T, String>) -> bool {
+    said.as_ref().err().is_some_and(|why| why.contains(kiln_kernels::Fault::Unsupported.message()))
 }
 
 fn check(outputs: &std::path::Path, set: &DataSet, tolerance: Tolerance) -> Result<(), String> {

@@ -101,7 +101,7 @@ impl Extents {
                 })?;
                 quote!(#name)
             }
-            Atom::FloorDiv(a, b) => {
+            Atom::FloorDiv(a, b) | Atom::Quotient(a, b) => {
                 let (a, b) = pair(a, b)?;
                 quote!(rt::floor_div(#a, #b))
             }
@@ -116,6 +116,10 @@ impl Extents {
             Atom::Min(a, b) => {
                 let (a, b) = pair(a, b)?;
                 quote!(isize::min(#a, #b))
+            }
+            Atom::Broadcast(a, b) => {
+                let (a, b) = pair(a, b)?;
+                quote!(rt::broadcast(#a, #b))
             }
         })
     }

@@ -4,10 +4,12 @@
 //! weights' bytes. The module calls `kiln`'s kernels with baked descriptors and contains no `unsafe` of its own.
 //! Invariant: names from the model appear only in comments, docs and string literals, escaped.
 
+mod device;
 mod dims;
 mod model;
 mod names;
 mod ports;
+mod states;
 mod steps;
 mod streams;
 mod text;
@@ -52,6 +54,7 @@ pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Res
         source.push_str(&formatted(model::step_items(program, &extents)?)?);
     }
     source.push_str(&steps::comments(&formatted(streams::items(program, &extents)?)?));
+    source.push_str(&steps::comments(&formatted(device::items(program, &extents)?)?));
     // One function at a time: the tokens of a long program would take gigabytes.
     steps::items(program, &extents, &mut |function| {
         source.push_str(&steps::comments(&formatted(function)?));

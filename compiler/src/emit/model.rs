@@ -3,9 +3,10 @@
 use super::dims::Extents;
 use super::names::doc_code;
 use super::ports::{Border, infos};
+use super::states::States;
 use super::steps::n_chunks;
 use super::{ABI, WeightsFrom};
-use crate::error::CompileError;
+use crate::error::{CompileError, Stage};
 use crate::program::{Port, Program};
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
@@ -77,9 +78,18 @@ pub(super) fn items(
         raw_extents,
         bind,
     } = Border::of(program, extents)?;
-    let arena_bytes = Literal::u64_unsuffixed(program.arena.bytes);
+    let states = States::of(program, extents)?;
+    let planned = Literal::u64_unsuffixed(program.arena.bytes);
+    let total = match states.memory_bytes {
+        0 => program.arena.bytes,
+        more => program.arena.bytes.next_multiple_of(kiln_kernels::ALIGN as u64) + more,
+    };
+    let arena_bytes = Literal::u64_unsuffixed(total);
+    let States { fields: state_fields, init: state_init, attach, after, raw: raw_states, items: state_items, .. } =
+        states;
     let weight_bytes = Literal::usize_unsuffixed(weights.len());
-    let mut regions = vec![quote!(Model::ARENA_BYTES), quote!(Model::WEIGHT_BYTES)];
+    let arena_region = if total == program.arena.bytes { quote!(Model::ARENA_BYTES) } else { quote!(#planned) };
+    let mut regions = vec![arena_region, quote!(Model::WEIGHT_BYTES)];
     regions.extend(region_bytes);
     let decodes_images = program.steps.iter().any(|s| s.call.descriptor() == "ImageDecode");
     let image = if decodes_images {
@@ -135,9 +145,22 @@ pub(super) fn items(
             quote! { rt::Instance::on_streams(Self::ARENA_BYTES, #weights_value, STREAMS)? },
         ),
     };
-    let inputs_life = if program.inputs.is_empty() { quote!() } else { quote!(<'a>) };
-    let inputs_elided = if program.inputs.is_empty() { quote!() } else { quote!(<'_>) };
-    let inputs_binding = if program.inputs.is_empty() { quote!(_inputs) } else { quote!(inputs) };
+    let (new_docs, npu, merged) = match program.device {
+        None => (new_docs, quote!(), quote! { #(#chunks(cx);)* }),
+        Some(_) => (
+            " Takes the arena from the heap, chooses the instruction set, allocates the device's memory and starts its threads.",
+            quote! { .with_npu(NPU, NPU_PROGRAM)? },
+            quote! { let _ended_early = stream_0(cx).is_none(); },
+        ),
+    };
+    let new_instance = match program.device {
+        None => new_instance,
+        Some(_) => quote! { rt::Instance::on_heap(Self::ARENA_BYTES, #weights_value)? },
+    };
+    let no_inputs = program.inputs.len() == program.states.len();
+    let inputs_life = if no_inputs { quote!() } else { quote!(<'a>) };
+    let inputs_elided = if no_inputs { quote!() } else { quote!(<'_>) };
+    let inputs_binding = if no_inputs { quote!(_inputs) } else { quote!(inputs) };
     let raw_binding = if program.inputs.is_empty() { quote!(_inputs) } else { quote!(inputs) };
     let outputs_life = if program.outputs.is_empty() { quote!() } else { quote!(<'m>) };
     Ok(quote! {
@@ -155,6 +178,7 @@ pub(super) fn items(
         #(#[doc = #docs])*
         pub struct Model<'a> {
             rt: rt::Instance<'a>,
+            #state_fields
         }
 
         /// What a run reads, borrowed from the caller.
@@ -185,14 +209,14 @@ pub(super) fn items(
         impl Model<'static> {
             #[doc = #new_docs]
             pub fn new() -> Result<Self, rt::Error> {
-                Ok(Self { rt: #new_instance })
+                Ok(Self { rt: #new_instance #npu #attach, #state_init })
             }
         }
 
         impl<'a> Model<'a> {
             /// Uses the caller's memory as the arena: at least [`Self::ARENA_BYTES`] bytes, aligned to 64.
             pub fn new_in(arena: &'a mut [u8]) -> Result<Self, rt::Error> {
-                Ok(Self { rt: rt::Instance::in_memory(arena, Self::ARENA_BYTES, #weights_value)? })
+                Ok(Self { rt: rt::Instance::in_memory(arena, Self::ARENA_BYTES, #weights_value)? #npu #attach, #state_init })
             }
 
             #[doc = #run_docs]
@@ -201,6 +225,7 @@ pub(super) fn items(
                 #make_extents
                 #run?;
                 #output_lets
+                #after
                 Ok(Outputs { #output_values })
             }
 
@@ -208,19 +233,22 @@ pub(super) fn items(
             #[doc(hidden)]
             pub fn run_raw(&mut self, #raw_binding: &[rt::RawInput<'_>], each: &mut dyn FnMut(&[u8], &[usize])) -> Result<(), rt::Error> {
                 #raw_objects
+                #raw_states
                 let mut regions = [rt::Region::read(&[]), rt::Region::read(&[]), #raw_regions];
                 #raw_extents
                 #run_raw?;
                 #output_lets
+                #after
                 #raw_outputs
                 Ok(())
             }
         }
 
         fn steps(cx: &k::Cx<'_>) {
-            #(#chunks(cx);)*
+            #merged
         }
 
+        #state_items
         #bind
         #nodes
     })
@@ -242,6 +270,12 @@ fn run_call(
 
 /// A function for each step, and a run that stops after each of them: for tools that time them.
 pub(super) fn step_items(program: &Program, extents: &Extents) -> Result<TokenStream, CompileError> {
+    if program.device.is_some() {
+        return Err(CompileError::new(
+            Stage::Emit,
+            "steps cannot be timed one by one where a device runs some of them",
+        ));
+    }
     let Border { raw_regions, raw_extents, raw_given: (raw_objects, given), extents: (_, pass_extents), .. } =
         Border::of(program, extents)?;
     let one_by_one = quote! {

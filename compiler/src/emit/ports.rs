@@ -41,7 +41,7 @@ pub(super) struct Border {
 }
 
 /// The Rust type of an element at the module's border.
-fn element(dtype: Dtype) -> Result<TokenStream, CompileError> {
+pub(super) fn element(dtype: Dtype) -> Result<TokenStream, CompileError> {
     Ok(match dtype {
         Dtype::F32 => quote!(f32),
         Dtype::F64 => quote!(f64),
@@ -61,7 +61,7 @@ fn element(dtype: Dtype) -> Result<TokenStream, CompileError> {
     })
 }
 
-fn is_fixed(port: &Port) -> bool {
+pub(super) fn is_fixed(port: &Port) -> bool {
     port.ty.const_dims().is_some()
 }
 
@@ -93,7 +93,7 @@ pub(super) fn infos(ports: &[Port]) -> Result<TokenStream, CompileError> {
     Ok(out)
 }
 
-fn idents(ports: &[Port]) -> Vec<Ident> {
+pub(super) fn idents(ports: &[Port]) -> Vec<Ident> {
     unique_idents(ports.iter().map(|p| p.name.as_str())).iter().map(|n| format_ident!("{n}")).collect()
 }
 
@@ -132,7 +132,14 @@ impl Border {
             self.region_bytes.push(quote!(#bytes));
             let doc = format!(" {}: `{}`.", doc_code(&p.name), p.ty);
             let idx = Literal::usize_unsuffixed(i);
-            if is_fixed(p) {
+            if let Some(state) = program.states.iter().find(|s| s.input_idx == i) {
+                // The instance puts its own memory here.
+                let bytes = Literal::u64_unsuffixed(state.bytes);
+                self.region_bytes.pop();
+                self.region_bytes.push(quote!(#bytes));
+                self.regions.extend(quote! { rt::Region::read(&[]), });
+                self.raw_regions.extend(quote! { rt::Region::read(&[]), });
+            } else if is_fixed(p) {
                 let n = Literal::usize_unsuffixed(n);
                 self.input_fields.extend(quote! { #[doc = #doc] pub #ident: &'a [#ty; #n], });
                 self.regions.extend(quote! { rt::Region::read(rt::bytes_of(inputs.#ident)), });
@@ -143,6 +150,12 @@ impl Border {
                 self.regions.extend(quote! { rt::view(&inputs.#ident, #idx)?, });
                 self.raw_regions.extend(quote! { rt::Region::read(rt::raw_view(inputs, #idx, #size)?), });
             }
+        }
+        for state in &program.states {
+            let bytes = Literal::u64_unsuffixed(state.bytes);
+            self.region_bytes.push(quote!(#bytes));
+            self.regions.extend(quote! { rt::Region::read(&[]), });
+            self.raw_regions.extend(quote! { rt::Region::read(&[]), });
         }
         Ok(())
     }
@@ -163,7 +176,7 @@ impl Border {
     fn outputs(&mut self, program: &Program, extents: &Extents) -> Result<(), CompileError> {
         let mut slots = BTreeSet::new();
         let n_given = program.n_given();
-        for (p, ident) in program.outputs.iter().zip(idents(&program.outputs)) {
+        for (i, (p, ident)) in program.outputs.iter().zip(idents(&program.outputs)).enumerate() {
             if let Some(o) = &p.object {
                 let doc = format!(" {}: `{}`.", doc_code(&p.name), p.ty_text());
                 let own = Literal::usize_unsuffixed(o.slot.saturating_sub(n_given));
@@ -174,7 +187,17 @@ impl Border {
                 });
                 continue;
             }
-            let (ty, off) = (element(p.ty.dtype)?, Literal::u64_unsuffixed(p.off));
+            let ty = element(p.ty.dtype)?;
+            let off = match program.states.iter().position(|s| s.output_idx == i) {
+                Some(k) => {
+                    let k = Literal::usize_unsuffixed(k);
+                    quote!(self.rt.state(#k))
+                }
+                None => {
+                    let off = Literal::u64_unsuffixed(p.off);
+                    quote!(#off)
+                }
+            };
             let doc = format!(" {}: `{}`.", doc_code(&p.name), p.ty);
             let dims = p.ty.shape.iter().map(|d| extents.number(d)).collect::<Result<Vec<_>, _>>()?;
             if is_fixed(p) {
@@ -238,13 +261,23 @@ impl Border {
                 Ok(extents)
             }
         };
-        let shapes = program.inputs.iter().zip(idents(&program.inputs)).map(|(p, ident)| match p.ty.const_dims() {
-            Some(_) => quote!(&[]),
-            None => quote!(&inputs.#ident.shape),
-        });
-        self.extents.0 = quote! { let extents = bind(&[#(#shapes),*])?; };
-        let n = Literal::usize_unsuffixed(program.inputs.len());
-        self.raw_extents = quote! { let extents = bind(&rt::raw_shapes::<#n>(inputs))?; };
+        let is_state = |i: usize| program.states.iter().any(|s| s.input_idx == i);
+        let (mut shapes, mut raw_shapes) = (TokenStream::new(), TokenStream::new());
+        for (i, (p, ident)) in program.inputs.iter().zip(idents(&program.inputs)).enumerate() {
+            let idx = Literal::usize_unsuffixed(i);
+            let (typed, raw) = if is_fixed(p) {
+                (quote!(&[]), quote!(&[]))
+            } else if is_state(i) {
+                let shape = format_ident!("shape_of_{ident}");
+                (quote!(&self.#shape), quote!(&self.#shape))
+            } else {
+                (quote!(&inputs.#ident.shape), quote!(rt::raw_shape(inputs, #idx)))
+            };
+            shapes.extend(quote!(#typed,));
+            raw_shapes.extend(quote!(#raw,));
+        }
+        self.extents.0 = quote! { let extents = bind(&[#shapes])?; };
+        self.raw_extents = quote! { let extents = bind(&[#raw_shapes])?; };
         Ok(())
     }
 }

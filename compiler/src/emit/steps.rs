@@ -3,6 +3,7 @@
 use super::broken;
 use super::dims::Extents;
 use super::names::printable;
+use crate::ep::npu::expand::Lane;
 use crate::error::CompileError;
 use crate::ir::Dim;
 use crate::lower::control::Flow;
@@ -11,7 +12,8 @@ use crate::program::{ARENA, Program, WEIGHTS};
 use kiln_kernels::Operand;
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write;
 use std::str::FromStr;
 
 /// Calls per function: keeps each function small enough that rustc stays linear.
@@ -19,9 +21,9 @@ pub(super) const CHUNK: usize = 64;
 /// Marks a line that becomes a comment.
 const MARK: &str = "__note!";
 
-/// Number of step functions.
+/// Number of step functions. With a device there is no thread that could run everything: stream 0 is the CPU's part.
 pub(super) fn n_chunks(program: &Program) -> usize {
-    program.steps.len().div_ceil(CHUNK)
+    if program.device.is_some() { 0 } else { program.steps.len().div_ceil(CHUNK) }
 }
 
 /// A call to emit: of the program, or of a body.
@@ -31,6 +33,54 @@ struct Line<'p> {
     note: &'p str,
     /// Its number: calls are numbered through, those of a body after their head.
     number: usize,
+}
+
+/// Which call's static each call uses: calls with equal descriptors share the first one's.
+pub(super) struct Statics {
+    first: HashMap<usize, usize>,
+}
+
+impl Statics {
+    /// Over all calls of the program and of its bodies.
+    pub(super) fn of(program: &Program) -> Self {
+        fn visit(lines: &[Line<'_>], known: &mut HashMap<String, usize>, first: &mut HashMap<usize, usize>) {
+            for line in lines {
+                let head = line.head();
+                if !is_dynamic(head) {
+                    let number =
+                        *known.entry(format!("{} {}", head.descriptor(), fields_text(head))).or_insert(line.number);
+                    first.insert(line.number, number);
+                }
+                bodies(line).iter().for_each(|(_, body)| visit(body, known, first));
+            }
+        }
+        let mut first = HashMap::new();
+        // A device's calls have statics of their own.
+        if program.device.is_none() {
+            visit(&lines(program), &mut HashMap::new(), &mut first);
+        }
+        Self { first }
+    }
+
+    /// The number that a call's static is named by.
+    fn number(&self, line: &Line<'_>) -> usize {
+        self.first.get(&line.number).copied().unwrap_or(line.number)
+    }
+}
+
+/// All fields of a descriptor, equal for equal ones.
+fn fields_text(call: &dyn Call) -> String {
+    let mut text = String::new();
+    call.fields(&mut |_, field| {
+        let _ = match field {
+            FieldText::Operand(o) => write!(text, "{o:?};"),
+            FieldText::OptOperand(o) => write!(text, "{o:?};"),
+            FieldText::Num(n) => write!(text, "{n};"),
+            FieldText::Nums(n) => write!(text, "{n:?};"),
+            FieldText::Param(p) => write!(text, "{p};"),
+        };
+    });
+    text
 }
 
 /// How many numbers a call takes.
@@ -96,14 +146,26 @@ pub(super) fn items(
     extents: &Extents,
     out: &mut dyn FnMut(TokenStream) -> Result<(), CompileError>,
 ) -> Result<(), CompileError> {
-    functions("steps", &lines(program), extents, out)
+    let shared = Statics::of(program);
+    let Some(device) = &program.device else {
+        return functions(Some("steps"), &lines(program), extents, &shared, out);
+    };
+    let lanes = lines(program).into_iter().zip(&device.lanes);
+    let on_host: Vec<_> = lanes.filter(|(_, lane)| **lane == Lane::Host).map(|(line, _)| line).collect();
+    functions(None, &on_host, extents, &shared, out)
 }
 
-/// The functions of one list of calls, and then those of the bodies in it.
+/// The number of each step of the program.
+pub(super) fn numbers(program: &Program) -> Vec<usize> {
+    lines(program).iter().map(|l| l.number).collect()
+}
+
+/// The functions of one list of calls (without a name for them only the statics), and then those of the bodies in it.
 fn functions(
-    prefix: &str,
+    prefix: Option<&str>,
     lines: &[Line<'_>],
     extents: &Extents,
+    shared: &Statics,
     out: &mut dyn FnMut(TokenStream) -> Result<(), CompileError>,
 ) -> Result<(), CompileError> {
     let mut last_node = None;
@@ -115,9 +177,10 @@ fn functions(
         calls.extend(extents.lets(&first, &read));
         for (line, after) in lines.iter().zip(&after) {
             let head = line.head();
-            let value = descriptor(head, extents).map_err(|e| e.at_node(line.node, ""))?;
-            if !is_dynamic(head) {
-                let (name, ty) = (line.static_name(), format_ident!("{}", head.descriptor()));
+            let named = |e: CompileError| e.at_node(line.node, "");
+            if !is_dynamic(head) && shared.number(line) == line.number {
+                let value = descriptor(head, extents).map_err(named)?;
+                let (name, ty) = (line.static_name(line.number), format_ident!("{}", head.descriptor()));
                 statics.extend(quote! { static #name: k::#ty = #value.checked(&REGION_BYTES); });
             }
             if last_node != Some((line.node, line.note)) {
@@ -129,15 +192,16 @@ fn functions(
                 calls.extend(quote! { __note!(#note); });
                 last_node = Some((line.node, line.note));
             }
-            let statement = line.statement(&value);
+            let statement = line.statement(extents, shared).map_err(named)?;
             calls.extend(quote! { #statement; });
             calls.extend(extents.lets(after, &read));
         }
-        let function = format_ident!("{prefix}_{chunk}");
-        out(quote! { fn #function(cx: &k::Cx<'_>) { #calls } #statics })?;
+        let function = prefix.map(|prefix| format_ident!("{prefix}_{chunk}"));
+        let function = function.map(|name| quote! { fn #name(cx: &k::Cx<'_>) { #calls } });
+        out(quote! { #function #statics })?;
     }
     for (prefix, body) in lines.iter().flat_map(bodies) {
-        functions(&prefix, &body, extents, out)?;
+        functions(Some(&prefix), &body, extents, shared, out)?;
     }
     Ok(())
 }
@@ -180,29 +244,29 @@ impl Line<'_> {
         self.call.control().map_or(self.call, |c| c.head.as_ref())
     }
 
-    fn static_name(&self) -> Ident {
-        format_ident!("{}_{}", shouting(self.head().descriptor()), self.number)
+    fn static_name(&self, number: usize) -> Ident {
+        format_ident!("{}_{number}", shouting(self.head().descriptor()))
     }
 
     /// The statement, with the descriptor's value where it is no static.
-    fn statement(&self, value: &TokenStream) -> TokenStream {
+    fn statement(&self, extents: &Extents, shared: &Statics) -> Result<TokenStream, CompileError> {
         let at = Literal::usize_unsuffixed(self.number);
         let descriptor = if is_dynamic(self.head()) {
-            quote!(#value)
+            descriptor(self.head(), extents)?
         } else {
-            let name = self.static_name();
+            let name = self.static_name(shared.number(self));
             quote!(#name)
         };
         let Some(control) = self.call.control() else {
             let entry = format_ident!("{}", self.call.entry());
-            return quote! { k::#entry(cx.at(#at), &#descriptor) };
+            return Ok(quote! { k::#entry(cx.at(#at), &#descriptor) });
         };
         let calls = |(name, lines): &(String, Vec<Line<'_>>)| {
             let functions = (0..lines.len().div_ceil(CHUNK)).map(|i| format_ident!("{name}_{i}"));
             quote! { #(#functions(cx);)* }
         };
         let blocks: Vec<_> = bodies(self).iter().map(calls).collect();
-        match (control.flow, &blocks[..]) {
+        Ok(match (control.flow, &blocks[..]) {
             (Flow::If { .. }, [then, other]) if other.is_empty() => {
                 quote! { if k::if_holds(cx.at(#at), &#descriptor) { #then } }
             }
@@ -210,17 +274,17 @@ impl Line<'_> {
                 quote! { if k::if_holds(cx.at(#at), &#descriptor) { #then } else { #other } }
             }
             _ => quote! { while k::loop_again(cx.at(#at), &#descriptor) { #(#blocks)* } },
-        }
+        })
     }
 }
 
 /// Every step as an expression over `cx`.
 pub(super) fn calls(program: &Program, extents: &Extents) -> Result<Vec<TokenStream>, CompileError> {
     let mut out = Vec::with_capacity(program.steps.len());
+    let shared = Statics::of(program);
     for line in lines(program) {
-        let value = descriptor(line.head(), extents)?;
         let lets = extents.lets(&slots_of(line.head(), extents), &|slot| quote!(cx.extent(#slot)));
-        let statement = line.statement(&value);
+        let statement = line.statement(extents, &shared)?;
         let plain = lets.is_empty() && line.call.control().is_none();
         out.push(if plain { statement } else { quote!({ #lets #statement }) });
     }
@@ -238,7 +302,7 @@ fn shouting(name: &str) -> String {
     out
 }
 
-fn descriptor(call: &dyn Call, extents: &Extents) -> Result<TokenStream, CompileError> {
+pub(super) fn descriptor(call: &dyn Call, extents: &Extents) -> Result<TokenStream, CompileError> {
     let ty = format_ident!("{}", call.descriptor());
     let mut fields = TokenStream::new();
     let mut error = None;

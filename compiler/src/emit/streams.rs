@@ -8,7 +8,7 @@ use super::names::printable;
 use super::steps::{CHUNK, calls};
 use crate::error::CompileError;
 use crate::program::Program;
-use crate::streams::StreamStep;
+use crate::schedule::StreamStep;
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 
@@ -21,7 +21,9 @@ pub(super) fn items(program: &Program, extents: &Extents) -> Result<TokenStream,
     let calls = calls(program, extents)?;
     let signals = program.schedule.signals();
     let mut out = TokenStream::new();
-    for (s, steps) in streams.iter().enumerate() {
+    // A device's engines have queues of commands instead.
+    let n_functions = if program.device.is_some() { 1 } else { streams.len() };
+    for (s, steps) in streams.iter().enumerate().take(n_functions) {
         let mut done = 0;
         let (mut chunks, mut last_node) = (Vec::new(), None);
         for steps in steps.chunks(CHUNK) {
@@ -57,6 +59,9 @@ pub(super) fn items(program: &Program, extents: &Extents) -> Result<TokenStream,
             fn #name(cx: &k::Cx<'_>) -> Option<()> { #(#names(cx)?;)* Some(()) }
             #(fn #names(cx: &k::Cx<'_>) -> Option<()> { #chunks Some(()) })*
         });
+    }
+    if program.device.is_some() {
+        return Ok(out);
     }
     let names = (0..streams.len()).map(|s| format_ident!("stream_{s}"));
     Ok(quote! {

@@ -20,7 +20,8 @@ pub fn program_text(program: &Program) -> String {
     }
     for (i, step) in program.steps.iter().enumerate() {
         let operands = step.call.operands();
-        let places: Vec<_> = operands.iter().map(operand_text).collect();
+        let device = program.device_region();
+        let places: Vec<_> = operands.iter().map(|o| operand_text(o, device)).collect();
         let _ = write!(out, "{i}: {} {}", step.call.entry(), places.join(" "));
         step.call.fields(&mut |name, field| {
             let _ = match field {
@@ -46,8 +47,9 @@ fn port_text(port: &Port) -> String {
 }
 
 /// `y:arena[64..128]`.
-fn operand_text(o: &CallOperand) -> String {
+fn operand_text(o: &CallOperand, device: Option<u32>) -> String {
     let place = match o.operand.mem {
+        mem if Some(mem) == device => "device".to_owned(),
         ARENA => "arena".to_owned(),
         WEIGHTS => "weights".to_owned(),
         input => format!("input{}", input - INPUTS),

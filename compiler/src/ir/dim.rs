@@ -54,6 +54,10 @@ pub enum Atom {
     Max(Box<Dim>, Box<Dim>),
     /// The smaller one.
     Min(Box<Dim>, Box<Dim>),
+    /// What two extents broadcast to: the second one where the first is 1, else the first.
+    Broadcast(Box<Dim>, Box<Dim>),
+    /// `a / b`, of which it is known (or checked when run) that nothing remains: times `b` it is `a` again.
+    Quotient(Box<Dim>, Box<Dim>),
 }
 
 /// An integer known at compile time, or an expression over symbols.
@@ -171,6 +175,36 @@ impl Dim {
         Some(Self::from_terms(out))
     }
 
+    /// `self / d` where nothing remains, or the caller has that checked at run time; zero for a zero divisor. Multiplied by
+    /// `d` it is `self` again, so that a shape with it has as many elements as what it was made from.
+    pub fn quotient(&self, d: &Self) -> Self {
+        if let (Self::Const(_), Self::Const(_)) | (_, Self::Const(1)) = (self, d) {
+            return self.floor_div(d);
+        }
+        if let Some(exact) = self.exact_div(d) {
+            return exact;
+        }
+        // What both are multiplied by goes.
+        let (mut a, mut b) = (self.clone(), d.clone());
+        if let [(atoms, c)] = d.summands()[..] {
+            for atom in atoms {
+                let atom = Self::atom(atom.clone());
+                if let (Some(x), Some(y)) = (a.exact_div(&atom), b.exact_div(&atom)) {
+                    (a, b) = (x, y);
+                }
+            }
+            let common = a.summands().iter().fold(c, |g, (_, c)| gcd(g, *c));
+            if common > 1 {
+                let common = Self::Const(common);
+                (a, b) = (a.floor_div(&common), b.floor_div(&common));
+            }
+        }
+        if b.as_const().is_some_and(|b| b == 1) {
+            return a;
+        }
+        Self::atom(Atom::Quotient(Box::new(a), Box::new(b)))
+    }
+
     /// `self mod d`, sign of `d`; zero for a zero divisor.
     pub fn rem(&self, d: &Self) -> Self {
         match (self, d) {
@@ -203,6 +237,24 @@ impl Dim {
             _ if o.is_at_least(self) => self.clone(),
             _ if self.is_at_least(o) => o.clone(),
             _ => Self::atom(Atom::Min(Box::new(self.clone()), Box::new(o.clone()))),
+        }
+    }
+
+    /// The extent that two broadcast to, if they do: equal, or one of them 1. What is found at run time must be checked then.
+    pub fn broadcast(&self, o: &Self) -> Option<Self> {
+        match (self.as_const(), o.as_const()) {
+            _ if self == o || o.is(1) => Some(self.clone()),
+            _ if self.is(1) => Some(o.clone()),
+            (Some(_), Some(_)) => None,
+            (Some(_), None) => Some(self.clone()),
+            (None, Some(_)) => Some(o.clone()),
+            _ if self.lower() > 1 => Some(self.clone()),
+            _ if o.lower() > 1 => Some(o.clone()),
+            _ => {
+                // In an order of their own, so that equal shapes compare equal.
+                let (a, b) = if self < o { (self, o) } else { (o, self) };
+                Some(Self::atom(Atom::Broadcast(Box::new(a.clone()), Box::new(b.clone()))))
+            }
         }
     }
 
@@ -241,9 +293,7 @@ impl Dim {
             let (mut l, mut h) = (1i64, Some(1i64));
             for atom in atoms {
                 let (al, ah) = atom.range();
-                // Extents are non-negative, so products of bounds are bounds of products.
-                l = l.saturating_mul(al.max(0));
-                h = h.zip(ah).map(|(a, b)| a.saturating_mul(b.max(0)));
+                (l, h) = product_range((l, h), (al, ah));
             }
             if c >= 0 {
                 low = low.saturating_add(l.saturating_mul(c));
@@ -272,7 +322,12 @@ impl Dim {
             for atom in p.keys().flatten() {
                 match atom {
                     Atom::Symbol(s) => f(s),
-                    Atom::FloorDiv(a, b) | Atom::Rem(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
+                    Atom::FloorDiv(a, b)
+                    | Atom::Rem(a, b)
+                    | Atom::Max(a, b)
+                    | Atom::Min(a, b)
+                    | Atom::Broadcast(a, b)
+                    | Atom::Quotient(a, b) => {
                         a.symbols(f);
                         b.symbols(f);
                     }
@@ -282,20 +337,64 @@ impl Dim {
     }
 }
 
+/// Bounds of a product.
+fn product_range(a: (i64, Option<i64>), b: (i64, Option<i64>)) -> (i64, Option<i64>) {
+    if a.0 >= 0 && b.0 >= 0 {
+        return (a.0.saturating_mul(b.0), a.1.zip(b.1).map(|(a, b)| a.saturating_mul(b)));
+    }
+    let (Some(ah), Some(bh)) = (a.1, b.1) else { return (i64::MIN, None) };
+    let all = [a.0.saturating_mul(b.0), a.0.saturating_mul(bh), ah.saturating_mul(b.0), ah.saturating_mul(bh)];
+    (all.into_iter().fold(i64::MAX, i64::min), Some(all.into_iter().fold(i64::MIN, i64::max)))
+}
+
+/// Where a term has a quotient and all that it is a quotient by, the dividend in their place.
+fn without_quotients(term: &[Atom], c: i64) -> Option<Dim> {
+    for (i, atom) in term.iter().enumerate() {
+        let Atom::Quotient(a, b) = atom else { continue };
+        let [(by, k)] = b.summands()[..] else { continue };
+        if k == 0 || c % k != 0 {
+            continue;
+        }
+        let mut rest = term.to_vec();
+        rest.remove(i);
+        let all = by.iter().all(|atom| match rest.iter().position(|r| r == atom) {
+            Some(at) => {
+                rest.remove(at);
+                true
+            }
+            None => false,
+        });
+        if all {
+            return Some(Dim::from_terms(BTreeMap::from([(rest, c / k)])) * (**a).clone());
+        }
+    }
+    None
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    i64::try_from(a).unwrap_or(1)
+}
+
 impl Atom {
     fn range(&self) -> (i64, Option<i64>) {
         match self {
             Self::Symbol(s) => (s.min, s.max),
-            Self::FloorDiv(a, b) => {
+            Self::FloorDiv(a, b) | Self::Quotient(a, b) => {
                 let (al, ah) = a.range();
                 let (bl, bh) = b.range();
                 if bl < 1 {
-                    return (i64::MIN, None);
+                    // Division by zero gives zero.
+                    return if al >= 0 && bl >= 0 { (0, ah) } else { (i64::MIN, None) };
                 }
                 (bh.map_or(al.min(0), |bh| al.div_euclid(if al < 0 { bl } else { bh })), ah.map(|ah| ah.div_euclid(bl)))
             }
             Self::Rem(_, b) => (0, b.upper().map(|u| (u - 1).max(0))),
             Self::Max(a, b) => (a.lower().max(b.lower()), a.upper().zip(b.upper()).map(|(a, b)| a.max(b))),
+            Self::Broadcast(a, b) => (a.lower().min(b.lower()), a.upper().zip(b.upper()).map(|(a, b)| a.max(b))),
             Self::Min(a, b) => {
                 let high = match (a.upper(), b.upper()) {
                     (Some(a), Some(b)) => Some(a.min(b)),
@@ -311,7 +410,7 @@ impl Atom {
         let constant = |d: Dim| d.as_const().unwrap_or(0);
         match self {
             Self::Symbol(s) => value_of(s),
-            Self::FloorDiv(a, b) => {
+            Self::FloorDiv(a, b) | Self::Quotient(a, b) => {
                 let (a, b) = pair(a, b);
                 constant(a.floor_div(&b))
             }
@@ -320,6 +419,10 @@ impl Atom {
                 constant(a.rem(&b))
             }
             Self::Max(a, b) => a.eval(value_of).max(b.eval(value_of)),
+            Self::Broadcast(a, b) => match a.eval(value_of) {
+                1 => b.eval(value_of),
+                a => a,
+            },
             Self::Min(a, b) => a.eval(value_of).min(b.eval(value_of)),
         }
     }
@@ -354,16 +457,21 @@ impl std::ops::Mul for Dim {
             return Self::Const(a.saturating_mul(*b));
         }
         let mut out: BTreeMap<Vec<Atom>, i64> = BTreeMap::new();
+        let mut whole = Self::Const(0);
         for (a, ca) in self.terms() {
             for (b, cb) in o.terms() {
                 let mut atoms = a.clone();
                 atoms.extend(b);
                 atoms.sort();
+                if let Some(d) = without_quotients(&atoms, ca.saturating_mul(cb)) {
+                    whole = whole + d;
+                    continue;
+                }
                 let slot = out.entry(atoms).or_insert(0);
                 *slot = slot.saturating_add(ca.saturating_mul(cb));
             }
         }
-        Self::from_terms(out)
+        Self::from_terms(out) + whole
     }
 }
 
@@ -396,9 +504,11 @@ impl fmt::Display for Atom {
         match self {
             Self::Symbol(s) => f.write_str(&s.name),
             Self::FloorDiv(a, b) => write!(f, "floor({a} / {b})"),
+            Self::Quotient(a, b) => write!(f, "({a} / {b})"),
             Self::Rem(a, b) => write!(f, "({a} mod {b})"),
             Self::Max(a, b) => write!(f, "max({a}, {b})"),
             Self::Min(a, b) => write!(f, "min({a}, {b})"),
+            Self::Broadcast(a, b) => write!(f, "broadcast({a}, {b})"),
         }
     }
 }
@@ -451,6 +561,43 @@ mod tests {
         assert_eq!((s.clone() + d(1)) - s.clone(), d(1));
         assert_eq!((s.clone() * n.clone()).exact_div(&n), Some(s.clone()));
         assert_eq!((s.clone() * d(2)).rem(&d(2)), d(0));
+    }
+
+    #[test]
+    fn broadcast_extents() {
+        let (a, b) = (sym("a", 8), sym("b", 4));
+        let joint = a.broadcast(&b).unwrap();
+        assert_eq!(Some(&joint), b.broadcast(&a).as_ref());
+        assert_eq!((joint.lower(), joint.upper()), (1, Some(8)));
+        for (x, y, want) in [(1, 4, 4), (8, 1, 8), (3, 3, 3), (0, 1, 0), (1, 0, 0)] {
+            assert_eq!(joint.eval(&|s| if s.name == "a" { x } else { y }), want);
+        }
+        assert_eq!(a.broadcast(&d(1)), Some(a.clone()));
+        assert_eq!(a.broadcast(&d(5)), Some(d(5)));
+        assert_eq!(d(4).broadcast(&d(5)), None);
+        assert_eq!(d(4).broadcast(&d(1)), Some(d(4)));
+    }
+
+    #[test]
+    fn quotients_multiply_back() {
+        let (n, s, e) = (sym("n", 4), sym("seq", 128), sym("e", 64));
+        let all = n.clone() * s.clone() * e.clone();
+        let head = all.quotient(&(n.clone() * s.clone() * d(3)));
+        assert_eq!(head.to_string(), "(e / 3)");
+        assert_eq!(n.clone() * s.clone() * d(3) * head.clone(), all);
+        assert_eq!(head.clone() * d(3) * s.clone() * n.clone(), all);
+        assert_eq!((head.eval(&|_| 48), head.upper()), (16, Some(21)));
+        assert_eq!(d(24).quotient(&s) * s.clone(), d(24));
+        assert_eq!(d(24).quotient(&d(8)), d(3));
+    }
+
+    #[test]
+    fn negative_numbers_have_bounds() {
+        let source = SymbolSource::Data { slot: 0 };
+        let from_end = Dim::symbol(Symbol { name: "start".into(), min: -4, max: Some(3), source });
+        assert_eq!((from_end.lower(), from_end.upper()), (-4, Some(3)));
+        let twice = from_end.clone() * sym("n", 5) * d(-2);
+        assert_eq!((twice.lower(), twice.upper()), (-30, Some(40)));
     }
 
     #[test]

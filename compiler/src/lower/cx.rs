@@ -7,7 +7,7 @@ use super::{Buffer, BufferKind, Lowered, Place, Step};
 use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, Layout, Tensor, TensorType, ValueId};
 use crate::ops::view::{NodeView, Result};
-use kiln_kernels::{Descriptor, Dtype, Operand};
+use kiln_kernels::{CheckExtents, Descriptor, Dtype, Operand};
 use std::fmt::Debug;
 use std::ops::Deref;
 
@@ -57,7 +57,7 @@ impl<'a> LowerCx<'a> {
         }
         let bytes = value_bytes(self.view, id)?;
         if let Some(place) = self.out.places[id.0 as usize] {
-            return Ok(Operand::at(place.buffer, place.off, bytes));
+            return Ok(Operand::at(place.buffer, place.off, self.within(place, bytes)));
         }
         let Some(t) = self.view.graph.constant(id) else {
             return Err(CompileError::new(
@@ -68,6 +68,16 @@ impl<'a> LowerCx<'a> {
         let buffer = self.out.add_weight(t.data().clone(), &self.view.graph.value(id).name);
         self.out.places[id.0 as usize] = Some(Place { buffer, off: 0 });
         Ok(Operand::at(buffer, 0, bytes))
+    }
+
+    /// The bytes of a view: no more than its buffer has, where bounds of extents alone would allow more.
+    fn within(&self, place: Place, bytes: Dim) -> Dim {
+        let room = self.out.buffers[place.buffer as usize].bytes.clone()
+            - Dim::Const(i64::try_from(place.off).unwrap_or(i64::MAX));
+        match (bytes.upper(), room.upper()) {
+            (Some(b), Some(r)) if b > r => bytes.at_most(&room),
+            _ => bytes,
+        }
     }
 
     /// Memory for a result, in its value's layout. A result nobody wants gets memory that nobody reads, of type `ty`.
@@ -156,6 +166,28 @@ impl<'a> LowerCx<'a> {
             .constant(i)
             .map(AsRef::as_ref)
             .ok_or_else(|| CompileError::new(Stage::Lower, "must be constant here").at_input(i))
+    }
+
+    /// Has it checked at run time that an operand of these extents broadcasts to the result's, as far as it is not known.
+    pub fn expect_broadcast(&mut self, extents: &[Dim], result: &[Dim]) -> Result<()> {
+        let last = |n: usize| result.len().saturating_sub(n);
+        let pairs = extents.iter().zip(&result[last(extents.len())..]);
+        self.expect(pairs.filter(|(a, b)| !a.is(1) && a != b), true)
+    }
+
+    /// Has it checked at run time that extents are equal, as far as it is not known.
+    pub fn expect_equal<'d>(&mut self, pairs: impl IntoIterator<Item = (&'d Dim, &'d Dim)>) -> Result<()> {
+        self.expect(pairs.into_iter().filter(|(a, b)| a != b), false)
+    }
+
+    fn expect<'d>(&mut self, pairs: impl Iterator<Item = (&'d Dim, &'d Dim)>, or_one: bool) -> Result<()> {
+        let pairs: Vec<_> = pairs.collect();
+        for pairs in pairs.chunks(8) {
+            let of = |side: fn(&(&Dim, &Dim)) -> Dim| std::array::from_fn(|i| pairs.get(i).map_or(Dim::Const(0), side));
+            let (given, wanted) = (of(|p| p.0.clone()), of(|p| p.1.clone()));
+            self.call(&[], CheckExtents { n: Dim::from(pairs.len()), given, wanted, or_one })?;
+        }
+        Ok(())
     }
 
     /// Adds a kernel call for these element types.

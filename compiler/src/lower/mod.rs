@@ -7,17 +7,19 @@ pub mod call;
 pub mod control;
 mod cx;
 mod objects;
+pub mod state;
 
 pub use call::{Call, CallOperand, FieldText};
 pub use cx::{LowerCx, value_bytes, width_of};
 pub use objects::{Slot, found_slots, greatest, object_dims};
 
 use crate::error::{CompileError, CompileErrors, Stage};
-use crate::ir::{Dim, Graph, Type, ValueId};
-use crate::ops::{self, view::NodeView};
+use crate::ir::{Dim, Graph, Symbol, SymbolSource, Type, ValueId};
+use crate::ops::{self, OpDef, view::NodeView};
 use bytes::Bytes;
 use kiln_kernels::Role;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// What a buffer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +32,10 @@ pub enum BufferKind {
     Weight(Bytes),
     /// A graph input, read from the caller's memory.
     Input(usize),
+    /// Where a result lies that is a graph input of the next run: by position in the list of states.
+    State(usize),
+    /// A part of another buffer, or scratch, in the memory of a device.
+    OnDevice,
     /// In a body of a control-flow node: memory of the graph around it, by position in the body's list.
     Outer(usize),
 }
@@ -88,6 +94,35 @@ pub struct Lowered {
 }
 
 impl Lowered {
+    /// The same calls over the same buffers again.
+    pub fn copy(&self) -> Lowered {
+        Lowered {
+            steps: self.steps.iter().map(|s| Step { call: s.call.boxed(), node_idx: s.node_idx }).collect(),
+            buffers: self.buffers.clone(),
+            by_content: self.by_content.clone(),
+            ..self.copy_frame()
+        }
+    }
+
+    /// The same graph with other calls, over the same buffers and perhaps more.
+    pub fn with_steps(&self, steps: Vec<Step>, buffers: Vec<Buffer>) -> Self {
+        Self { steps, buffers, by_content: HashMap::new(), ..self.copy_frame() }
+    }
+
+    /// Everything but the calls and the memory they work on.
+    fn copy_frame(&self) -> Self {
+        Self {
+            places: self.places.clone(),
+            outputs: self.outputs.clone(),
+            n_slots: self.n_slots,
+            n_objects: self.n_objects,
+            outer_objects: self.outer_objects,
+            object_places: self.object_places.clone(),
+            output_objects: self.output_objects.clone(),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn add_buffer(&mut self, buffer: Buffer) -> u32 {
         self.buffers.push(buffer);
         u32::try_from(self.buffers.len() - 1).expect("invariant: fewer than 2^32 buffers")
@@ -106,6 +141,28 @@ impl Lowered {
 
 /// Lowers a whole graph. All nodes' errors are collected.
 pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> {
+    lower_with_states(graph, n_streams, &[])
+}
+
+/// Lowers a whole graph, with outputs that are inputs of the next run.
+pub fn lower_with_states(
+    graph: &Graph,
+    n_streams: usize,
+    states: &[state::StatePair],
+) -> Result<Lowered, CompileErrors> {
+    lower_by(graph, n_streams, states, &|_, op, cx| (op.lower)(cx))
+}
+
+/// How a node is lowered: its position, its operator's row, and what to lower into.
+pub type Rule<'r> = dyn Fn(usize, &OpDef, &mut LowerCx<'_>) -> Result<(), CompileError> + 'r;
+
+/// As [`lower_with_states`], each node by a rule that need not be its operator's own (the nodes of bodies by their own).
+pub fn lower_by(
+    graph: &Graph,
+    n_streams: usize,
+    states: &[state::StatePair],
+    rule: &Rule<'_>,
+) -> Result<Lowered, CompileErrors> {
     let n_values = graph.values.len();
     let mut out = Lowered {
         places: vec![None; n_values],
@@ -132,7 +189,7 @@ pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> 
         }
     }
     for node_idx in 0..graph.nodes.len() {
-        if let Err(e) = lower_node(graph, node_idx, &mut out, n_streams) {
+        if let Err(e) = lower_node_by(graph, node_idx, &mut out, n_streams, rule) {
             errors.push(e);
         }
     }
@@ -140,13 +197,15 @@ pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> 
         return Err(errors);
     }
     place_outputs(graph, &mut out)?;
+    state::bind(graph, &mut out, states)?;
     drop_dead_steps(&mut out);
     Ok(out)
 }
 
 /// Drops calls that write only what nobody reads: arithmetic on shapes, of which the plan holds the results already.
 pub(crate) fn drop_dead_steps(out: &mut Lowered) {
-    let mut read: Vec<bool> = out.buffers.iter().map(|b| matches!(b.kind, BufferKind::Outer(_))).collect();
+    let mut read: Vec<bool> =
+        out.buffers.iter().map(|b| matches!(b.kind, BufferKind::Outer(_) | BufferKind::State(_))).collect();
     for place in &out.outputs {
         read[place.buffer as usize] = true;
     }
@@ -167,17 +226,72 @@ pub(crate) fn drop_dead_steps(out: &mut Lowered) {
     out.steps.retain(|_| live.next().unwrap_or(true));
 }
 
+/// One node's calls alone: every operand that is not constant gets a buffer of its own.
+pub fn isolated(graph: &Graph, node_idx: usize, rule: &Rule<'_>) -> Result<Lowered, CompileError> {
+    let mut out = Lowered { places: vec![None; graph.values.len()], ..Lowered::default() };
+    let node = &graph.nodes[node_idx];
+    for &v in node.inputs.iter().flatten() {
+        if graph.constant(v).is_none() && out.places[v.0 as usize].is_none() {
+            let name = graph.value(v).name.clone();
+            let bytes = value_bytes(NodeView { graph, node }, v)?;
+            let buffer = out.add_buffer(Buffer { name, bytes, kind: BufferKind::Activation });
+            out.places[v.0 as usize] = Some(Place { buffer, off: 0 });
+        }
+    }
+    lower_node_by(graph, node_idx, &mut out, 1, rule)?;
+    Ok(out)
+}
+
 pub(crate) fn lower_node(
     graph: &Graph,
     node_idx: usize,
     out: &mut Lowered,
     n_streams: usize,
 ) -> Result<(), CompileError> {
+    lower_node_by(graph, node_idx, out, n_streams, &|_, op, cx| (op.lower)(cx))
+}
+
+fn lower_node_by(
+    graph: &Graph,
+    node_idx: usize,
+    out: &mut Lowered,
+    n_streams: usize,
+    rule: &Rule<'_>,
+) -> Result<(), CompileError> {
     let node = &graph.nodes[node_idx];
     let named = |e: CompileError| CompileError { stage: Stage::Lower, ..e }.at_node(&node.name, &node.full_op());
     let op = ops::find(node).map_err(named)?;
     let view = NodeView { graph, node };
-    (op.lower)(&mut LowerCx::new(view, node_idx, out, n_streams)).map_err(named)
+    let mut cx = LowerCx::new(view, node_idx, out, n_streams);
+    expect_extents(&mut cx).map_err(named)?;
+    rule(node_idx, op, &mut cx).map_err(named)
+}
+
+/// Has it checked at run time that no extent of a result is negative, as far as bounds do not tell.
+fn expect_extents(cx: &mut LowerCx<'_>) -> Result<(), CompileError> {
+    for i in 0..cx.n_outputs() {
+        let Ok(ty) = cx.out_ty(i) else { continue };
+        let before = known_before(cx);
+        for d in ty.shape.iter().filter(|d| d.lower() < 0) {
+            let mut known = true;
+            d.symbols(&mut |s| known &= before.contains(s) || matches!(s.source, SymbolSource::Input { .. }));
+            if known {
+                cx.expect_equal([(d, &d.at_least(&Dim::Const(0)))])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The symbols in the types and elements of a node's operands.
+fn known_before(cx: &LowerCx<'_>) -> HashSet<Arc<Symbol>> {
+    let mut known = HashSet::new();
+    for v in cx.node.inputs.iter().flatten() {
+        let value = cx.graph.value(*v);
+        let shape = cx.graph.tensor_type(*v).map_or(&[][..], |t| &t.shape);
+        shape.iter().chain(value.dims.iter().flatten()).for_each(|d| d.symbols(&mut |s| known.extend([s.clone()])));
+    }
+    known
 }
 
 /// Outputs lie in memory that the module owns: an output that is a graph input or a constant is copied at the end.

@@ -6,7 +6,7 @@ use super::solve::{self, Options, Problem, Solution};
 use crate::error::{CompileError, Stage};
 use crate::lower::{Buffer, BufferKind, Lowered};
 use crate::plan::order::{Accesses, HappensBefore, conflicts, peak};
-use crate::streams::Schedule;
+use crate::schedule::Schedule;
 
 /// Where every buffer lies in the arena, and how good the plan is.
 #[derive(Clone, Debug, Default)]
@@ -34,9 +34,41 @@ pub struct PeakTensor {
     pub bytes: u64,
 }
 
+/// A solver's problem, and which buffers of the lowered graph its buffers are.
+struct Question {
+    problem: Problem,
+    /// The representative of each of the solver's buffers.
+    members: Vec<usize>,
+    /// The solver's number of every buffer; `usize::MAX` where it has no place in the arena.
+    index: Vec<usize>,
+}
+
 /// Plans the arena of a lowered graph, in the order of its steps. Sizes are the symbols' upper bounds.
 pub fn plan(lowered: &Lowered) -> Result<ArenaPlan, CompileError> {
-    let error = |m: String| CompileError::new(Stage::Plan, m);
+    Ok(answer(lowered, &one_stream(lowered)?))
+}
+
+/// Plans the arena for a schedule: on several streams two buffers may share bytes only if every access to one surely
+/// happens before every access to the other.
+pub fn plan_on_streams(lowered: &Lowered, schedule: &Schedule) -> Result<ArenaPlan, CompileError> {
+    Ok(answer(lowered, &question(lowered, schedule)?))
+}
+
+/// A bound below the arena of a schedule in bytes, without solving, and the buffers that give it.
+pub(crate) fn least(lowered: &Lowered, schedule: &Schedule) -> Result<(u64, Vec<usize>), CompileError> {
+    let Question { problem, members, .. } = question(lowered, schedule)?;
+    Ok((problem.lower_bound(), problem.peak().iter().map(|&i| members[i]).collect()))
+}
+
+fn question(lowered: &Lowered, schedule: &Schedule) -> Result<Question, CompileError> {
+    if schedule.streams.len() < 2 { one_stream(lowered) } else { several_streams(lowered, schedule) }
+}
+
+fn error(m: String) -> CompileError {
+    CompileError::new(Stage::Plan, m)
+}
+
+fn one_stream(lowered: &Lowered) -> Result<Question, CompileError> {
     let groups = groups(lowered);
     let n = lowered.buffers.len();
     let mut members = Vec::new();
@@ -56,9 +88,8 @@ pub fn plan(lowered: &Lowered) -> Result<ArenaPlan, CompileError> {
         buffers.push(solve::Buffer::new(lower as i64, upper as i64, bytes));
     }
     let problem = Problem::from_intervals(&buffers).map_err(|e| error(e.to_string()))?;
-    let solution = solve::solve(&problem, &Options::default());
-    let of = |b: u32| index[groups.of(b) as usize];
-    Ok(arena(lowered, &problem, solution, &members, &of))
+    let index = (0..n).map(|b| index[groups.of(b as u32) as usize]).collect();
+    Ok(Question { problem, members, index })
 }
 
 fn bound(buffer: &Buffer) -> Result<u64, CompileError> {
@@ -67,24 +98,23 @@ fn bound(buffer: &Buffer) -> Result<u64, CompileError> {
     bytes.ok_or_else(|| CompileError::new(Stage::Plan, unbounded()))
 }
 
-/// The solution as a plan: `members` are the solver's buffers, `of` finds the solver's number of a buffer.
-fn arena(
-    lowered: &Lowered,
-    problem: &Problem,
-    solution: Solution,
-    members: &[usize],
-    of: &dyn Fn(u32) -> usize,
-) -> ArenaPlan {
-    let place = |b: usize| Some(of(b as u32)).filter(|&at| at != usize::MAX).map(|at| solution.offsets[at]);
+/// Solves, and puts the solution as a plan.
+fn answer(lowered: &Lowered, question: &Question) -> ArenaPlan {
+    arena(lowered, question, solve::solve(&question.problem, &Options::default()))
+}
+
+/// The solution as a plan.
+fn arena(lowered: &Lowered, question: &Question, solution: Solution) -> ArenaPlan {
+    let Question { problem, members, index } = question;
+    let place = |&at: &usize| Some(at).filter(|&at| at != usize::MAX).map(|at| solution.offsets[at]);
     let tensor = |&i: &usize| {
         let buffer = &lowered.buffers[members[i]];
-        let bytes = buffer.bytes.upper().and_then(|u| u64::try_from(u).ok()).unwrap_or(0);
-        PeakTensor { name: buffer.name.clone(), bytes }
+        PeakTensor { name: buffer.name.clone(), bytes: bound(buffer).unwrap_or(0) }
     };
     let mut peak: Vec<PeakTensor> = problem.peak().iter().map(tensor).collect();
     peak.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
     ArenaPlan {
-        offsets: (0..lowered.buffers.len()).map(place).collect(),
+        offsets: index.iter().map(place).collect(),
         bytes: solution.height,
         lower_bound_bytes: solution.lower_bound,
         naive_bytes: problem.naive_bytes(),
@@ -93,13 +123,7 @@ fn arena(
     }
 }
 
-/// Plans the arena for several streams: two buffers may share bytes only if every access to one surely happens before
-/// every access to the other.
-pub fn plan_on_streams(lowered: &Lowered, schedule: &Schedule) -> Result<ArenaPlan, CompileError> {
-    if schedule.streams.len() < 2 {
-        return plan(lowered);
-    }
-    let error = |m: String| CompileError::new(Stage::Plan, m);
+fn several_streams(lowered: &Lowered, schedule: &Schedule) -> Result<Question, CompileError> {
     let (events, at) = schedule.events();
     let order = HappensBefore::new(&events).ok_or_else(|| error("a schedule that deadlocks".into()))?;
     let groups = groups_on_streams(lowered, &|a, b| order.before(at[a], at[b]));
@@ -122,7 +146,54 @@ pub fn plan_on_streams(lowered: &Lowered, schedule: &Schedule) -> Result<ArenaPl
     let clique = peak(&order, &accesses, &aligned);
     let problem = Problem::from_conflicts(&sizes, &alignments, &conflicts(&order, &accesses));
     let problem = problem.and_then(|p| p.with_cliques(&[clique])).map_err(|e| error(e.to_string()))?;
-    let solution = solve::solve(&problem, &Options::default());
-    let of = |b: u32| index[groups.of(b) as usize];
-    Ok(arena(lowered, &problem, solution, &members, &of))
+    let index = (0..index.len()).map(|b| index[groups.of(b as u32) as usize]).collect();
+    Ok(Question { problem, members, index })
+}
+
+/// Plans a device's memory: the buffers on it may share bytes only if every access to one surely happens before every
+/// access to the other. Over capacity is an error that names the largest buffers in use at once.
+pub fn plan_device(
+    lowered: &Lowered,
+    schedule: &Schedule,
+    capacity_bytes: u64,
+    alignment_bytes: u64,
+) -> Result<ArenaPlan, CompileError> {
+    let error = |m: String| CompileError::new(Stage::Plan, m);
+    let (events, at) = schedule.events();
+    let order = HappensBefore::new(&events).ok_or_else(|| error("a schedule that deadlocks".into()))?;
+    let mut index = vec![usize::MAX; lowered.buffers.len()];
+    let (mut members, mut sizes, mut accesses) = (Vec::new(), Vec::new(), Vec::<Accesses>::new());
+    for (i, step) in lowered.steps.iter().enumerate() {
+        for o in step.call.operands() {
+            let b = o.operand.mem as usize;
+            if lowered.buffers[b].kind != BufferKind::OnDevice {
+                continue;
+            }
+            if index[b] == usize::MAX {
+                index[b] = members.len();
+                members.push(b);
+                sizes.push(bound(&lowered.buffers[b])?);
+                accesses.push(Accesses::default());
+            }
+            let steps = &mut accesses[index[b]].steps;
+            if steps.last() != Some(&at[i]) {
+                steps.push(at[i]);
+            }
+        }
+    }
+    let alignment = alignment_bytes.max(solve::DEFAULT_ALIGNMENT);
+    let aligned: Vec<u64> = sizes.iter().map(|s| s.next_multiple_of(alignment)).collect();
+    let clique = peak(&order, &accesses, &aligned);
+    let problem = Problem::from_conflicts(&sizes, &vec![alignment; sizes.len()], &conflicts(&order, &accesses));
+    let problem = problem.and_then(|p| p.with_cliques(&[clique])).map_err(|e| error(e.to_string()))?;
+    // Whatever fits is as good as the smallest.
+    let greedy = Some(solve::solve(&problem, &Options::greedy())).filter(|s| s.height <= capacity_bytes);
+    let solution = greedy.unwrap_or_else(|| solve::solve(&problem, &Options::default()));
+    let plan = arena(lowered, &Question { problem, members, index }, solution);
+    if plan.bytes <= capacity_bytes {
+        return Ok(plan);
+    }
+    let largest: Vec<String> = plan.peak.iter().take(4).map(|t| format!("\"{}\" {}", t.name, t.bytes)).collect();
+    let (bytes, largest) = (plan.bytes, largest.join(", "));
+    Err(error(format!("the device's memory has {capacity_bytes} bytes, {bytes} are needed at once, for {largest}")))
 }

@@ -4,4 +4,5 @@ mod alias;
 mod arena;
 pub mod solve;
 
-pub use arena::{ArenaPlan, PeakTensor, plan, plan_on_streams};
+pub(crate) use arena::least;
+pub use arena::{ArenaPlan, PeakTensor, plan, plan_device, plan_on_streams};

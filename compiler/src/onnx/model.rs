@@ -162,7 +162,7 @@ pub struct Node {
     /// Text for people.
     pub doc: String,
     /// Attributes of a function's body that are the function's own; empty once inlined.
-    pub(super) attribute_refs: Vec<AttributeRef>,
+    pub(crate) attribute_refs: Vec<AttributeRef>,
 }
 
 impl Node {
@@ -196,7 +196,7 @@ impl Node {
 
 /// `name` of a node in a function's body takes the value of the function's attribute `refers_to`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct AttributeRef {
+pub(crate) struct AttributeRef {
     pub(super) name: String,
     pub(super) refers_to: String,
     /// The kind that the file states, if it does; as [`Attribute::kind`].

@@ -2,6 +2,7 @@
 //!
 //! <https://onnx.ai/onnx/operators/onnx__Attention.html>
 
+use super::broadcast;
 use super::strided::{StridedCopy, row_major};
 use super::view::{NodeView, Result, wrong};
 use super::{InferCx, OpDef, half, tensor};
@@ -107,8 +108,9 @@ pub(super) fn bias_of(cx: &mut LowerCx<'_>, i: usize, dtype: Dtype, masked: f32)
         .ok_or_else(|| wrong(format!("expected rank 4 at most, found {ty}")).at_input(i))?;
     let strides = row_major(&ty.shape);
     let stride = |a: usize| match a.checked_sub(missing) {
-        Some(a) if !ty.shape[a].is(1) => strides[a].clone(),
-        _ => Dim::Const(0),
+        // Whatever it is broadcast to.
+        Some(a) => broadcast::stride(&strides[a], &ty.shape[a], &Dim::Const(-1)),
+        None => Dim::Const(0),
     };
     let at = if ty.dtype == Dtype::Bool {
         let x = cx.x(i)?;
@@ -123,12 +125,12 @@ pub(super) fn bias_of(cx: &mut LowerCx<'_>, i: usize, dtype: Dtype, masked: f32)
 
 /// An operand in the type that the kernel computes in: bf16 has a kernel of its own.
 pub(super) fn operand(cx: &mut LowerCx<'_>, i: usize, dtype: Dtype) -> Result<Operand<Dim>> {
-    if dtype == Dtype::Bf16 { cx.x(i) } else { half::x(cx, i) }
+    if dtype == Dtype::Bf16 { cx.x(i) } else { half::x_as(cx, i, dtype) }
 }
 
 /// A result in the type that the kernel computes in.
 fn result(cx: &mut LowerCx<'_>, i: usize, dtype: Dtype) -> Result<half::Output> {
-    if dtype == Dtype::Bf16 { Ok(half::Output::exact(cx.y(i)?)) } else { half::y(cx, i) }
+    if dtype == Dtype::Bf16 { Ok(half::Output::exact(cx.y(i)?)) } else { half::y_as(cx, i, dtype) }
 }
 
 /// As [`result`], for a result that may be unwanted.
@@ -201,10 +203,10 @@ pub(super) fn attend(
 pub(super) fn scale_of(cx: &NodeView<'_>, head_size: &Dim, zero_is_none: bool) -> Result<f32> {
     match cx.opt_float("scale")? {
         Some(s) if !(zero_is_none && s == 0.0) => Ok(s),
-        _ => {
-            let size = head_size.as_const().ok_or_else(|| wrong("the head size must be constant, or a scale given"))?;
-            Ok((1.0 / (size.max(1) as f64).sqrt()) as f32)
-        }
+        _ => Ok(match head_size.as_const() {
+            Some(size) => (1.0 / (size.max(1) as f64).sqrt()) as f32,
+            None => kiln_kernels::DEFAULT_SCALE,
+        }),
     }
 }
 
@@ -245,7 +247,6 @@ fn shapes(cx: &NodeView<'_>) -> Result<Shapes> {
     for i in 0..3 {
         half::expect_float(cx, i)?;
     }
-    half::expect_one_kernel(cx, &[1, 2])?;
     let (q_heads, kv_heads) = (cx.opt_int("q_num_heads")?, cx.opt_int("kv_num_heads")?);
     let rank = cx.rank(0)?;
     for i in 1..3 {
@@ -288,8 +289,8 @@ fn shapes(cx: &NodeView<'_>) -> Result<Shapes> {
     }
     let s = Shapes { q, k, v, past, together: rank == 3 };
     if let Some(mask) = cx.opt_ty(3)? {
-        if mask.dtype != Dtype::Bool && half::compute_dtype(mask.dtype) != half::compute_dtype(cx.dtype(0)?) {
-            return Err(wrong(format!("expected bool or {}, found {mask}", cx.dtype(0)?)).at_input(3));
+        if mask.dtype.is_complex() || mask.dtype == Dtype::Str {
+            return Err(wrong(format!("expected bool or numbers, found {mask}")).at_input(3));
         }
         let wanted = [&s.q.batch, &s.q.heads, &s.q.rows];
         for (d, w) in mask.shape.iter().rev().skip(1).zip(wanted.into_iter().rev()) {
@@ -376,7 +377,7 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let s = shapes(cx)?;
     let is_bf16 = |i: usize| cx.dtype(i).is_ok_and(|d| d == Dtype::Bf16);
     let all_bf16 = (0..3).all(is_bf16) && (!cx.has(3) || is_bf16(3) || cx.dtype(3)? == Dtype::Bool);
-    let dtype = if all_bf16 { Dtype::Bf16 } else { half::compute_dtype(cx.dtype(0)?) };
+    let dtype = if all_bf16 { Dtype::Bf16 } else { half::joint_dtype(cx, &[0, 1, 2])? };
     let (q, k, v) = (operand(cx, 0, dtype)?, operand(cx, 1, dtype)?, operand(cx, 2, dtype)?);
     let past = |i: usize| s.past.clone().map(|rows| (i, rows));
     let (k, k_heads) = with_past(cx, dtype, (k, &s.k), past(4), 1)?;

@@ -6,7 +6,7 @@ use super::view::{NodeView, Result, wrong};
 use super::{InferCx, LayoutRule, OpDef, half};
 use crate::ir::{Dim, Layout};
 use crate::lower::LowerCx;
-use kiln_kernels::{BatchNorm, BatchNormBlocked, BatchStats};
+use kiln_kernels::{BatchNorm, BatchNormBlocked, BatchStats, Dtype};
 
 pub(super) static OPS: &[OpDef] = &[OpDef::new("", "BatchNormalization", &[1, 6, 7, 9, 14, 15], infer, lower)
     .with_flops(flops)
@@ -48,7 +48,6 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
             return Err(wrong(format!("expected {channels} elements, one per channel, found {ty}")).at_input(i));
         }
     }
-    half::expect_one_kernel(cx, &[1, 2, 3, 4])?;
     cx.same_as_input()?;
     for i in 1..cx.n_outputs() {
         let stats = cx.ty(if i % 2 == 1 { 3 } else { 4 })?.clone();
@@ -59,13 +58,15 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
 
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let [batch, channels, inner] = batch_lines(cx)?;
-    let dtype = half::compute_dtype(cx.dtype(0)?);
+    // The blocked layout is f32's alone.
+    let blocked = cx.layout(0)? == Layout::Blocked16;
+    let dtype = if blocked { Dtype::F32 } else { half::joint_dtype(cx, &[0, 1, 2, 3, 4])? };
     let eps = cx.float("epsilon", 1e-5)?;
-    let x = half::x(cx, 0)?;
-    let (scale, bias) = (half::x(cx, 1)?, half::x(cx, 2)?);
-    let (mut mean, mut var) = (half::x(cx, 3)?, half::x(cx, 4)?);
-    let y = half::y(cx, 0)?;
-    if cx.layout(0)? == Layout::Blocked16 {
+    let x = half::x_as(cx, 0, dtype)?;
+    let (scale, bias) = (half::x_as(cx, 1, dtype)?, half::x_as(cx, 2, dtype)?);
+    let (mut mean, mut var) = (half::x_as(cx, 3, dtype)?, half::x_as(cx, 4, dtype)?);
+    let y = half::y_as(cx, 0, dtype)?;
+    if blocked {
         let d = BatchNormBlocked { x, scale, bias, mean, var, y: y.at.clone(), batch, channels, inner, eps };
         return cx.call(&[dtype], d);
     }
@@ -73,9 +74,10 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         let momentum = cx.float("momentum", 0.9)?;
         let bytes = channels.clone() * Dim::from(dtype.size_bytes());
         let (batch_mean, batch_var) = (cx.scratch(bytes.clone()), cx.scratch(bytes));
-        let (running_mean, running_var) = (half::opt_y(cx, 1)?, half::opt_y(cx, 2)?);
+        let wanted = |cx: &mut LowerCx<'_>, i: usize| cx.wants(i).then(|| half::y_as(cx, i, dtype)).transpose();
+        let (running_mean, running_var) = (wanted(cx, 1)?, wanted(cx, 2)?);
         // Before opset 14 results 3 and 4 are the saved statistics of this batch.
-        let saved = (half::opt_y(cx, 3)?, half::opt_y(cx, 4)?);
+        let saved = (wanted(cx, 3)?, wanted(cx, 4)?);
         let d = BatchStats {
             x: x.clone(),
             old_mean: mean,

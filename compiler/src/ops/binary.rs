@@ -275,19 +275,30 @@ fn equal(a: &Dim, b: &Dim) -> Option<Dim> {
     }
     let apart = |low: &Dim, high: &Dim| low.upper().is_some_and(|u| u < high.lower());
     let differ = (a.clone() - b.clone()).as_const().is_some_and(|d| d != 0);
-    (differ || apart(a, b) || apart(b, a)).then_some(Dim::Const(0))
+    if differ || apart(a, b) || apart(b, a) {
+        return Some(Dim::Const(0));
+    }
+    let distance = a.clone() - b.clone();
+    Some(Dim::Const(1) - truth(&(distance.clone() * distance)))
+}
+
+/// 1 for a positive number, else 0.
+fn truth(d: &Dim) -> Dim {
+    d.at_most(&Dim::Const(1)).at_least(&Dim::Const(0))
 }
 
 fn less(a: &Dim, b: &Dim) -> Option<Dim> {
     if a.upper().is_some_and(|u| u < b.lower()) {
         return Some(Dim::Const(1));
     }
-    let never = a == b || b.upper().is_some_and(|u| u <= a.lower());
-    never.then_some(Dim::Const(0))
+    if a == b || b.upper().is_some_and(|u| u <= a.lower()) {
+        return Some(Dim::Const(0));
+    }
+    Some(truth(&(b.clone() - a.clone())))
 }
 
 fn not(d: Dim) -> Option<Dim> {
-    Some(Dim::Const(1 - d.as_const()?))
+    Some(Dim::Const(1) - d)
 }
 
 #[cfg(test)]

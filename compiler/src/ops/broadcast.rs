@@ -48,6 +48,8 @@ pub fn result_extents(cx: &LowerCx<'_>) -> Result<Vec<Dim>> {
 /// An operand's memory, and its extents aligned from the right with the result's in memory.
 pub fn operand(cx: &mut LowerCx<'_>, i: usize, shape: &[Dim]) -> Result<(Operand<Dim>, Vec<Dim>)> {
     let id = cx.node.output(0).ok_or_else(|| wrong("result is not wanted").at_output(0))?;
+    let result = cx.out_shape(0)?;
+    cx.expect_broadcast(shape, result)?;
     if cx.graph.value(id).layout == Layout::Plain {
         return Ok((cx.x(i)?, shape.to_vec()));
     }
@@ -126,14 +128,25 @@ fn over(result: &[Dim], extents: &[Dim]) -> Vec<Dim> {
     let own = row_major(extents);
     let stride = |i: usize| {
         let Some(j) = i.checked_sub(first) else { return Dim::Const(0) };
-        match &extents[j] {
-            d if d.is(1) => Dim::Const(0),
-            d if *d == result[i] || d.as_const().is_some() => own[j].clone(),
-            // A symbolic extent that may be 1 where the result's is not repeats its only element then.
-            d => own[j].clone() * (d.clone() - Dim::Const(1)).at_most(&Dim::Const(1)),
-        }
+        stride(&own[j], &extents[j], &result[i])
     };
     (0..result.len()).map(stride).collect()
+}
+
+/// An axis's stride over a result's axis: its own, or 0 where its only element repeats.
+pub(super) fn stride(own: &Dim, extent: &Dim, result: &Dim) -> Dim {
+    match extent {
+        d if d.is(1) => Dim::Const(0),
+        d if d == result || d.as_const().is_some() => own.clone(),
+        // Whether it repeats is known at run time.
+        d => own.clone() * repeats_not(d),
+    }
+}
+
+/// 0 for an extent of 1, else 1: what the stride of an operand that may repeat is multiplied by.
+fn repeats_not(extent: &Dim) -> Dim {
+    let one = Dim::Const(1);
+    (extent.at_least(&one) - one.clone()).at_most(&one)
 }
 
 #[cfg(test)]

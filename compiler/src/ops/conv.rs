@@ -8,7 +8,7 @@ use super::view::{NodeView, Result, wrong};
 use super::window::{Window, three_dims};
 use super::{InferCx, OpDef, half, tensor};
 use crate::error::{CompileError, Stage};
-use crate::ir::{Dim, Layout};
+use crate::ir::{Dim, Layout, TensorType};
 use crate::lower::LowerCx;
 use kiln_kernels::{
     Activation, ConvBlocked, ConvFirst, ConvPlain, ConvShape, ConvWinograd, Depthwise, Dtype, WindowShape,
@@ -37,19 +37,7 @@ pub(crate) fn geometry(cx: &NodeView<'_>, x_idx: usize, w_idx: usize) -> Result<
         return Err(wrong(format!("expected rank 3 or more, found {x}")).at_input(x_idx));
     }
     cx.expect_rank(w_idx, x.rank())?;
-    let kernel = match cx.opt_ints("kernel_shape")? {
-        Some(k) if k.len() == x.rank() - 2 => k.to_vec(),
-        Some(k) => return Err(wrong(format!("{} values for {x}", k.len())).at_attribute("kernel_shape")),
-        None => w.shape[2..]
-            .iter()
-            .map(|d| d.as_const().ok_or_else(|| wrong("the kernel's extents must be constant").at_input(w_idx)))
-            .collect::<Result<_>>()?,
-    };
-    for (k, d) in kernel.iter().zip(&w.shape[2..]) {
-        if *k < 1 || d.as_const().is_some_and(|d| d != *k) {
-            return Err(wrong(format!("kernel extents {kernel:?} against weights {w}")).at_attribute("kernel_shape"));
-        }
-    }
+    let kernel = kernel_of(cx, x.rank(), w)?;
     let groups = cx.int("group", 1)?;
     if !(1..=1 << 31).contains(&groups) {
         return Err(wrong(format!("{groups} groups")).at_attribute("group"));
@@ -67,6 +55,29 @@ pub(crate) fn geometry(cx: &NodeView<'_>, x_idx: usize, w_idx: usize) -> Result<
     Ok(ConvGeometry { window, groups, out })
 }
 
+/// The kernel's extents: the attribute's, which the weights' must equal, or the weights'.
+pub(crate) fn kernel_of(cx: &NodeView<'_>, rank: usize, w: &TensorType) -> Result<Vec<Dim>> {
+    let kernel: Vec<Dim> = match cx.opt_ints("kernel_shape")? {
+        Some(k) if k.len() == rank - 2 => k.iter().map(|&k| Dim::Const(k)).collect(),
+        Some(k) => return Err(wrong(format!("{} values for rank {rank}", k.len())).at_attribute("kernel_shape")),
+        None => w.shape[2..].to_vec(),
+    };
+    for (k, d) in kernel.iter().zip(&w.shape[2..]) {
+        let fits = |k: i64| k >= 1 && d.as_const().is_none_or(|d| d == k);
+        if k.as_const().is_some_and(|k| !fits(k)) {
+            let kernel = crate::ir::ShapeText(&kernel);
+            return Err(wrong(format!("kernel extents {kernel} against weights {w}")).at_attribute("kernel_shape"));
+        }
+    }
+    Ok(kernel)
+}
+
+/// Has it checked at run time that the weights' extents are what the other operands say.
+pub(crate) fn check_weights(cx: &mut LowerCx<'_>, channels: &Dim, w_channels: &Dim, w: &TensorType) -> Result<()> {
+    let kernel = kernel_of(&cx.view(), w.rank(), w)?;
+    cx.expect_equal(kernel.iter().zip(&w.shape[2..]).chain([(channels, w_channels)]))
+}
+
 fn infer(cx: &mut InferCx<'_>) -> Result<()> {
     cx.expect_dtype(0, &[Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16])?;
     cx.expect_same_dtype(1, 0)?;
@@ -74,20 +85,25 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
     let (x, w) = (cx.ty(0)?, cx.ty(1)?);
     if let Some(b) = cx.opt_ty(2)? {
         cx.expect_same_dtype(2, 0)?;
-        if b.rank() != 1 || b.shape[0] != w.shape[0] {
+        if b.rank() != 1 || differ(&b.shape[0], &w.shape[0]) {
             return Err(wrong(format!("expected {} values, found {b}", w.shape[0])).at_input(2));
         }
     }
     let mut shape = vec![x.shape[0].clone(), w.shape[0].clone()];
     shape.extend(g.out);
     if let Some(z) = cx.opt_ty(3)?
-        && z.shape != shape
+        && (z.rank() != shape.len() || z.shape.iter().zip(&shape).any(|(a, b)| differ(a, b)))
     {
         return Err(wrong(format!("expected the result's shape, found {z}")).at_input(3));
     }
     let dtype = x.dtype;
     cx.set(0, tensor(dtype, shape));
     Ok(())
+}
+
+/// Whether extents differ for certain.
+fn differ(a: &Dim, b: &Dim) -> bool {
+    a != b && a.as_const().is_some() && b.as_const().is_some()
 }
 
 /// `2·N·(C/groups)·out·kernel·M`
@@ -126,25 +142,26 @@ pub(crate) enum BlockedForm {
     First,
 }
 
-/// The blocked form of a convolution node, if it has one: f32, constant weights, one or two spatial axes, fixed extents.
+/// The blocked form of a convolution node, if it has one: f32, constant weights, one or two spatial axes. Batch and
+/// spatial extents may be free.
 pub(crate) fn blocked_form(cx: &NodeView<'_>) -> Option<BlockedForm> {
     let (x, w) = (cx.ty(0).ok()?, cx.ty(1).ok()?);
-    let fixed = x.const_dims().is_some() && cx.constant(1).is_some() && (!cx.has(2) || cx.constant(2).is_some());
+    let fixed = cx.constant(1).is_some() && (!cx.has(2) || cx.constant(2).is_some());
     if x.dtype != Dtype::F32 || !fixed || !matches!(x.rank(), 3 | 4) {
         return None;
     }
-    let (x, w) = (x.const_dims()?, w.const_dims()?);
-    if x.contains(&0) || w.contains(&0) {
+    let (channels, w) = (usize::try_from(x.shape[1].as_const()?).ok()?, w.const_dims()?);
+    if x.shape.iter().any(|d| d.is(0)) || w.contains(&0) {
         return None;
     }
-    let groups = x[1] / w[1];
-    if groups == x[1] && w[0] == x[1] && groups > 1 {
+    let groups = channels / w[1];
+    if groups == channels && w[0] == channels && groups > 1 {
         return Some(BlockedForm::Depthwise);
     }
-    if groups == 1 && x[1] < 16 {
+    if groups == 1 && channels < 16 {
         return Some(BlockedForm::First);
     }
-    let whole = groups == 1 || (x[1] / groups % 16 == 0 && w[0] / groups % 16 == 0);
+    let whole = groups == 1 || (channels / groups % 16 == 0 && w[0] / groups % 16 == 0);
     whole.then_some(BlockedForm::Direct)
 }
 
@@ -160,7 +177,8 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     let view = cx.view();
     let form =
         blocked_form(&view).ok_or_else(|| CompileError::new(Stage::Lower, "no blocked kernel for this convolution"))?;
-    let shape = conv_shape(&view)?;
+    let extents = conv_extents(&view, 0, 1)?;
+    let shape = extents.most()?;
     let weights = cx.need_constant(1)?.to_f32s().unwrap_or_default();
     let (taps, icg) = (shape.kh * shape.kw, shape.ic / shape.groups);
     let packed = match form {
@@ -182,25 +200,26 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     let activation = activation(&view)?;
     let (x, residual) = (cx.x(0)?, cx.opt(3)?);
     let y = cx.y(0)?;
+    let fixed = extents.is_fixed();
     let scratch_bytes = match form {
-        BlockedForm::Direct if winograd => kiln_kernels::conv_winograd_scratch_bytes(shape),
-        BlockedForm::Direct => kiln_kernels::conv_blocked_scratch_bytes(shape),
-        BlockedForm::First => kiln_kernels::conv_first_scratch_bytes(shape),
+        BlockedForm::Direct if winograd && fixed => kiln_kernels::conv_winograd_scratch_bytes(shape),
+        BlockedForm::Direct if winograd => kiln_kernels::conv_winograd_scratch_bound(shape),
+        BlockedForm::Direct if fixed => kiln_kernels::conv_blocked_scratch_bytes(shape),
+        BlockedForm::Direct => kiln_kernels::conv_blocked_scratch_bound(shape),
+        BlockedForm::First if fixed => kiln_kernels::conv_first_scratch_bytes(shape),
+        BlockedForm::First => kiln_kernels::conv_first_scratch_bound(shape),
         BlockedForm::Depthwise => 0,
     };
     let units = match form {
-        BlockedForm::Direct if winograd => kiln_kernels::conv_winograd_units(shape),
-        BlockedForm::Direct => kiln_kernels::conv_blocked_units(shape),
-        BlockedForm::First => kiln_kernels::conv_first_units(shape),
-        BlockedForm::Depthwise => kiln_kernels::depthwise_units(shape.n, shape.ic, shape.oh),
+        BlockedForm::Depthwise => extents.n.clone() * extents.ic.ceil_div(&Dim::Const(16)) * extents.oh.clone(),
+        _ if !fixed => WHOLE_PART,
+        BlockedForm::Direct if winograd => Dim::from(kiln_kernels::conv_winograd_units(shape)),
+        BlockedForm::Direct => Dim::from(kiln_kernels::conv_blocked_units(shape)),
+        BlockedForm::First => Dim::from(kiln_kernels::conv_first_units(shape)),
     };
     let scratch = (scratch_bytes > 0).then(|| cx.scratch(Dim::from(scratch_bytes)));
-    let d = Dim::from;
-    let ConvShape { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups } = shape;
-    let (n, ic, oc, h, w) = (d(n), d(ic), d(oc), d(h), d(w));
-    let (oh, ow, kh, kw) = (d(oh), d(ow), d(kh), d(kw));
-    let (sy, sx, dy, dx, pt, pl) = (d(sy), d(sx), d(dy), d(dx), d(pt), d(pl));
-    let (part_begin, part_end) = (Dim::Const(0), d(units));
+    let ConvExtents { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups } = extents;
+    let (part_begin, part_end) = (Dim::Const(0), units);
     let f32s = &[Dtype::F32];
     if winograd {
         let scratch = scratch.ok_or_else(|| CompileError::new(Stage::Lower, "Winograd without scratch"))?;
@@ -251,7 +270,7 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
                 dx,
                 pt,
                 pl,
-                groups: d(groups),
+                groups,
                 part_begin,
                 part_end,
                 activation,
@@ -316,48 +335,142 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     }
 }
 
-fn conv_shape(cx: &NodeView<'_>) -> Result<ConvShape> {
-    conv_shape_of(cx, 0, 1)
+/// As `part_end`: all units, whatever the extents of the run ([`kiln_kernels::WHOLE`]).
+pub(crate) const WHOLE_PART: Dim = Dim::Const(-1);
+
+/// A convolution's extents as the blocked kernels take them; one spatial axis becomes a row.
+pub(crate) struct ConvExtents {
+    pub n: Dim,
+    pub ic: Dim,
+    pub oc: Dim,
+    pub h: Dim,
+    pub w: Dim,
+    pub oh: Dim,
+    pub ow: Dim,
+    pub kh: Dim,
+    pub kw: Dim,
+    pub sy: Dim,
+    pub sx: Dim,
+    pub dy: Dim,
+    pub dx: Dim,
+    pub pt: Dim,
+    pub pl: Dim,
+    pub groups: Dim,
 }
 
-/// The extents as the blocked kernels take them; one spatial axis becomes a row.
-pub(crate) fn conv_shape_of(cx: &NodeView<'_>, x_idx: usize, w_idx: usize) -> Result<ConvShape> {
-    let dynamic = || CompileError::new(Stage::Lower, "extents must be fixed here");
-    let g = geometry(cx, x_idx, w_idx)?;
-    let x = cx.ty(x_idx)?.const_dims().ok_or_else(dynamic)?;
-    let w = cx.ty(w_idx)?.const_dims().ok_or_else(dynamic)?;
-    let y = cx.out_ty(0)?.const_dims().ok_or_else(dynamic)?;
-    let two = |v: &[i64], fill: i64| -> [usize; 2] {
-        let at = |i: usize| (i + v.len()).checked_sub(2).and_then(|j| v.get(j)).copied().unwrap_or(fill);
-        [at(0) as usize, at(1) as usize]
-    };
-    let extent = |dims: &[usize]| if dims.len() == 3 { [1, dims[2]] } else { [dims[2], dims[3]] };
-    let ([h, ww], [oh, ow]) = (extent(&x), extent(&y));
-    let [kh, kw] = two(&g.window.kernel, 1);
-    let [sy, sx] = two(&g.window.strides, 1);
-    let [dy, dx] = two(&g.window.dilations, 1);
-    let [pt, pl] = two(&g.window.pads_begin, 0);
-    let groups = usize::try_from(g.groups).map_err(|_| dynamic())?;
-    Ok(ConvShape { n: x[0], ic: x[1], oc: w[0], h, w: ww, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups })
-}
+impl ConvExtents {
+    fn all(&self) -> [&Dim; 16] {
+        let Self { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups } = self;
+        [n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups]
+    }
 
-/// The extents as the plain kernels take them, and the ends of their units.
-pub(crate) fn window_shape(x: &[Dim], y: &[Dim], window: &Window) -> Result<WindowShape> {
-    let fixed = |dims: [Dim; 3]| -> Result<[usize; 3]> {
-        let mut out = [0; 3];
-        for (o, d) in out.iter_mut().zip(&dims) {
-            let c = d.as_const().and_then(|c| usize::try_from(c).ok());
-            *o = c.ok_or_else(|| CompileError::new(Stage::Lower, format!("the extent {d} must be fixed here")))?;
+    /// Whether all are constant.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.all().iter().all(|d| d.as_const().is_some())
+    }
+
+    /// The greatest ones.
+    pub(crate) fn most(&self) -> Result<ConvShape> {
+        let mut most = [0; 16];
+        for (m, d) in most.iter_mut().zip(self.all()) {
+            *m = greatest(d)?;
         }
-        Ok(out)
-    };
-    Ok(WindowShape {
-        x: fixed(three_dims(&x[2..]))?,
-        y: fixed(three_dims(&y[2..]))?,
-        kernel: fixed(Window::three(&window.kernel, 1))?,
-        strides: fixed(Window::three(&window.strides, 1))?,
-        dilations: fixed(Window::three(&window.dilations, 1))?,
-        pads: fixed(Window::three(&window.pads_begin, 0))?,
+        let [n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups] = most;
+        Ok(ConvShape { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups })
+    }
+}
+
+/// The greatest value of an extent.
+fn greatest(d: &Dim) -> Result<usize> {
+    let most = d.upper().and_then(|c| usize::try_from(c).ok());
+    most.ok_or_else(|| CompileError::new(Stage::Lower, format!("the extent {d} has no bound")))
+}
+
+/// The extents of a convolution; `x_idx` and `w_idx` are the positions of data and weights.
+pub(crate) fn conv_extents(cx: &NodeView<'_>, x_idx: usize, w_idx: usize) -> Result<ConvExtents> {
+    let g = geometry(cx, x_idx, w_idx)?;
+    let (x, w, y) = (cx.shape(x_idx)?, cx.shape(w_idx)?, cx.out_shape(0)?);
+    let two = |[_, a, b]: [Dim; 3]| [a, b];
+    let ([h, ww], [oh, ow]) = (two(three_dims(&x[2..])), two(three_dims(&y[2..])));
+    let steps = |v: &[i64]| two(Window::three(v, 1));
+    let ([kh, kw], [pt, pl]) = (two(g.window.kernel3()), two(g.window.pads_begin3()));
+    let ([sy, sx], [dy, dx]) = (steps(&g.window.strides), steps(&g.window.dilations));
+    let (n, ic, oc, groups) = (x[0].clone(), x[1].clone(), w[0].clone(), Dim::Const(g.groups));
+    Ok(ConvExtents { n, ic, oc, h, w: ww, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups })
+}
+
+/// The extents of a window as the plain kernels take them.
+pub(crate) struct PlainWindow {
+    pub x: [Dim; 3],
+    pub y: [Dim; 3],
+    pub kernel: [Dim; 3],
+    pub strides: [Dim; 3],
+    pub dilations: [Dim; 3],
+    pub pads: [Dim; 3],
+}
+
+impl PlainWindow {
+    /// A window between these shapes.
+    pub(crate) fn new(x: &[Dim], y: &[Dim], window: &Window) -> Self {
+        Self {
+            x: three_dims(&x[2..]),
+            y: three_dims(&y[2..]),
+            kernel: window.kernel3(),
+            strides: Window::three(&window.strides, 1),
+            dilations: Window::three(&window.dilations, 1),
+            pads: window.pads_begin3(),
+        }
+    }
+
+    fn all(&self) -> [&[Dim; 3]; 6] {
+        [&self.x, &self.y, &self.kernel, &self.strides, &self.dilations, &self.pads]
+    }
+
+    /// Whether all are constant.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.all().iter().all(|d| d.iter().all(|d| d.as_const().is_some()))
+    }
+
+    /// The greatest ones.
+    pub(crate) fn most(&self) -> Result<WindowShape> {
+        let mut most = [[0; 3]; 6];
+        for (m, dims) in most.iter_mut().zip(self.all()) {
+            for (m, d) in m.iter_mut().zip(dims) {
+                *m = greatest(d)?;
+            }
+        }
+        let [x, y, kernel, strides, dilations, pads] = most;
+        Ok(WindowShape { x, y, kernel, strides, dilations, pads })
+    }
+}
+
+/// Scratch and units of a plain convolution or its transpose.
+pub(crate) fn plain_work(
+    transposed: bool,
+    n: &Dim,
+    ic: &Dim,
+    groups: i64,
+    window: &PlainWindow,
+) -> Result<(usize, Dim)> {
+    let most = window.most()?;
+    let (n_most, ic_most, groups) = (greatest(n)?, greatest(ic)?, usize::try_from(groups).unwrap_or(1));
+    let fixed = window.is_fixed() && n.as_const().is_some() && ic.as_const().is_some();
+    if !fixed {
+        let bound = match transposed {
+            true => kiln_kernels::conv_transpose_scratch_bound(ic_most, groups, &most),
+            false => kiln_kernels::conv_plain_scratch_bound(ic_most, groups, &most),
+        };
+        return Ok((bound, WHOLE_PART));
+    }
+    Ok(match transposed {
+        true => (
+            kiln_kernels::conv_transpose_scratch_bytes(ic_most, groups, &most),
+            Dim::from(kiln_kernels::conv_transpose_units(n_most, ic_most, groups, &most)),
+        ),
+        false => (
+            kiln_kernels::conv_plain_scratch_bytes(ic_most, groups, &most),
+            Dim::from(kiln_kernels::conv_plain_units(n_most, ic_most, groups, &most)),
+        ),
     })
 }
 
@@ -368,18 +481,15 @@ fn lower_plain(cx: &mut LowerCx<'_>) -> Result<()> {
         return Err(CompileError::new(Stage::Lower, format!("no kernel for {} spatial axes", x_ty.rank() - 2)));
     }
     let g = geometry(&view, 0, 1)?;
-    let shape = window_shape(&x_ty.shape, &y_ty.shape, &g.window)?;
-    let fixed = |d: &Dim| {
-        let extent = d.as_const().and_then(|c| usize::try_from(c).ok());
-        extent.ok_or_else(|| CompileError::new(Stage::Lower, format!("the extent {d} must be fixed here")))
-    };
-    let (n, ic, groups) = (fixed(&x_ty.shape[0])?, fixed(&x_ty.shape[1])?, usize::try_from(g.groups).unwrap_or(1));
+    let window = PlainWindow::new(&x_ty.shape, &y_ty.shape, &g.window);
+    let (n, ic) = (&x_ty.shape[0], &x_ty.shape[1]);
+    check_weights(cx, ic, &(w_ty.shape[1].clone() * Dim::Const(g.groups)), w_ty)?;
+    let (scratch, part_end) = plain_work(false, n, ic, g.groups, &window)?;
     let (x, weights, bias) = (half::x(cx, 0)?, half::x(cx, 1)?, half::opt(cx, 2)?);
     let residual = half::opt(cx, 3)?;
     let y = half::y(cx, 0)?;
     let dtype = half::compute_dtype(x_ty.dtype);
-    let scratch = if dtype == Dtype::F32 { kiln_kernels::conv_plain_scratch_bytes(ic, groups, &shape) } else { 0 };
-    let scratch = (scratch > 0).then(|| cx.scratch(Dim::from(scratch)));
+    let scratch = (dtype == Dtype::F32 && scratch > 0).then(|| cx.scratch(Dim::from(scratch)));
     let activation = activation(&view)?;
     let call = ConvPlain {
         x,
@@ -388,18 +498,18 @@ fn lower_plain(cx: &mut LowerCx<'_>) -> Result<()> {
         y: y.at.clone(),
         residual,
         scratch,
-        n: Dim::from(n),
-        ic: Dim::from(ic),
+        n: n.clone(),
+        ic: ic.clone(),
         oc: w_ty.shape[0].clone(),
-        groups: Dim::from(groups),
+        groups: Dim::Const(g.groups),
         part_begin: Dim::Const(0),
-        part_end: Dim::from(kiln_kernels::conv_plain_units(n, ic, groups, &shape)),
-        x_dims: shape.x.map(Dim::from),
-        y_dims: shape.y.map(Dim::from),
-        kernel: shape.kernel.map(Dim::from),
-        strides: shape.strides.map(Dim::from),
-        dilations: shape.dilations.map(Dim::from),
-        pads: shape.pads.map(Dim::from),
+        part_end,
+        x_dims: window.x,
+        y_dims: window.y,
+        kernel: window.kernel,
+        strides: window.strides,
+        dilations: window.dilations,
+        pads: window.pads,
         activation,
     };
     cx.call(&[dtype], call)?;

@@ -3,9 +3,9 @@
 //! Operands: X `[N, C, spatial…]`, W `[C, M/group, kernel…]`, B `[M]`.
 //! <https://onnx.ai/onnx/operators/onnx__ConvTranspose.html>
 
-use super::conv::window_shape;
+use super::conv::{PlainWindow, check_weights, kernel_of, plain_work};
 use super::view::{NodeView, Result, wrong};
-use super::window::{AutoPad, Window, auto_pad, per_axis};
+use super::window::{AutoPad, Window, auto_pad, per_axis, span};
 use super::{InferCx, OpDef, half, tensor};
 use crate::error::{CompileError, Stage};
 use crate::ir::Dim;
@@ -30,35 +30,30 @@ fn geometry(cx: &NodeView<'_>) -> Result<Geometry> {
     }
     cx.expect_rank(1, x.rank())?;
     let n = x.rank() - 2;
-    let kernel: Vec<i64> = match cx.opt_ints("kernel_shape")? {
-        Some(k) if k.len() == n => k.to_vec(),
-        Some(k) => return Err(wrong(format!("{} values for {x}", k.len())).at_attribute("kernel_shape")),
-        None => w.shape[2..].iter().map(|d| d.as_const().unwrap_or(0)).collect(),
-    };
-    for (k, d) in kernel.iter().zip(&w.shape[2..]) {
-        if *k < 1 || d.as_const().is_none_or(|d| d != *k) {
-            return Err(wrong(format!("kernel extents {kernel:?} against weights {w}")).at_attribute("kernel_shape"));
-        }
-    }
+    let kernel = kernel_of(cx, x.rank(), w)?;
     let groups = cx.int("group", 1)?;
     if !(1..=1 << 31).contains(&groups) {
         return Err(wrong(format!("{groups} groups")).at_attribute("group"));
     }
-    if x.shape[1] != w.shape[0] {
+    let known = |a: &Dim, b: &Dim| a.as_const().is_some() && b.as_const().is_some();
+    if x.shape[1] != w.shape[0] && known(&x.shape[1], &w.shape[0]) {
         return Err(wrong(format!("{} channels, the weights {w} take {}", x.shape[1], w.shape[0])).at_input(0));
     }
-    if x.shape[1].as_const().is_none_or(|c| c % groups != 0) {
+    if x.shape[1].as_const().is_some_and(|c| c % groups != 0) {
         return Err(wrong(format!("{} channels do not divide into {groups} groups", x.shape[1])).at_input(0));
     }
     let strides = per_axis(cx, "strides", n, 1, 1)?;
     let dilations = per_axis(cx, "dilations", n, 1, 1)?;
     let extra = per_axis(cx, "output_padding", n, 0, 0)?;
     let auto = auto_pad(cx)?;
-    let (mut pads_begin, mut pads_end) = (vec![0; n], vec![0; n]);
+    let mut pads_begin = vec![Dim::Const(0); n];
+    let mut pads_end = pads_begin.clone();
     if auto == AutoPad::NotSet {
         let pads = per_axis(cx, "pads", 2 * n, 0, 0)?;
-        pads_begin.copy_from_slice(&pads[..n]);
-        pads_end.copy_from_slice(&pads[n..]);
+        for i in 0..n {
+            pads_begin[i] = Dim::Const(pads[i]);
+            pads_end[i] = Dim::Const(pads[n + i]);
+        }
     }
     let wanted = match cx.opt_ints("output_shape")? {
         Some(s) if s.len() == n => Some(s.to_vec()),
@@ -72,22 +67,21 @@ fn geometry(cx: &NodeView<'_>) -> Result<Geometry> {
         // Extent without any padding.
         let full = (x.shape[2 + i].clone() - Dim::Const(1)) * Dim::Const(strides[i])
             + Dim::Const(extra[i])
-            + Dim::Const((kernel[i] - 1).saturating_mul(dilations[i]).saturating_add(1));
+            + span(&kernel[i], dilations[i]);
         let target = match (&wanted, auto) {
             (Some(w), _) => Some(Dim::Const(w[i])),
             (None, AutoPad::SameUpper | AutoPad::SameLower) => Some(x.shape[2 + i].clone() * Dim::Const(strides[i])),
             _ => None,
         };
         let Some(target) = target else {
-            out.push(full - Dim::Const(pads_begin[i]) - Dim::Const(pads_end[i]));
+            out.push(full - pads_begin[i].clone() - pads_end[i].clone());
             continue;
         };
-        let total = (full - target.clone()).as_const();
-        let total = total.ok_or_else(|| wrong("the padding does not follow from free extents"))?.max(0);
+        let total = (full - target.clone()).at_least(&Dim::Const(0));
         // The odd one goes after for SAME_UPPER, before otherwise.
-        let small = total / 2;
-        pads_begin[i] = if auto == AutoPad::SameUpper { small } else { total - small };
-        pads_end[i] = total - pads_begin[i];
+        let small = total.floor_div(&Dim::Const(2));
+        pads_begin[i] = if auto == AutoPad::SameUpper { small } else { total.clone() - small };
+        pads_end[i] = total - pads_begin[i].clone();
         out.push(target);
     }
     if let Some(d) = out.iter().find(|d| d.as_const().is_some_and(|c| c < 0)) {
@@ -104,7 +98,8 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
     let channels = w.shape[1].clone() * Dim::Const(g.groups);
     if let Some(b) = cx.opt_ty(2)? {
         cx.expect_same_dtype(2, 0)?;
-        if b.rank() != 1 || b.shape[0] != channels {
+        if b.rank() != 1 || (b.shape[0] != channels && b.shape[0].as_const().is_some() && channels.as_const().is_some())
+        {
             return Err(wrong(format!("expected {channels} values, found {b}")).at_input(2));
         }
     }
@@ -127,16 +122,15 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         return Err(CompileError::new(Stage::Lower, format!("no kernel for {} spatial axes", x_ty.rank() - 2)));
     }
     let g = geometry(&view)?;
-    let shape = window_shape(&x_ty.shape, &y_ty.shape, &g.window)?;
-    let fixed = |d: &Dim| d.as_const().and_then(|c| usize::try_from(c).ok());
-    let dynamic = || CompileError::new(Stage::Lower, "extents must be fixed here");
-    let (n, ic) = fixed(&x_ty.shape[0]).zip(fixed(&x_ty.shape[1])).ok_or_else(dynamic)?;
-    let groups = usize::try_from(g.groups).map_err(|_| dynamic())?;
+    let window = PlainWindow::new(&x_ty.shape, &y_ty.shape, &g.window);
+    let (n, ic) = (&x_ty.shape[0], &x_ty.shape[1]);
+    let w_ty = view.ty(1)?;
+    check_weights(cx, ic, &w_ty.shape[0], w_ty)?;
+    let (scratch, part_end) = plain_work(true, n, ic, g.groups, &window)?;
     let (x, weights, bias) = (half::x(cx, 0)?, half::x(cx, 1)?, half::opt(cx, 2)?);
     let y = half::y(cx, 0)?;
     let dtype = half::compute_dtype(x_ty.dtype);
-    let scratch = if dtype == Dtype::F32 { kiln_kernels::conv_transpose_scratch_bytes(ic, groups, &shape) } else { 0 };
-    let scratch = (scratch > 0).then(|| cx.scratch(Dim::from(scratch)));
+    let scratch = (dtype == Dtype::F32 && scratch > 0).then(|| cx.scratch(Dim::from(scratch)));
     let call = ConvTranspose {
         x,
         weights,
@@ -144,18 +138,18 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         y: y.at.clone(),
         residual: None,
         scratch,
-        n: Dim::from(n),
-        ic: Dim::from(ic),
+        n: n.clone(),
+        ic: ic.clone(),
         oc: y_ty.shape[1].clone(),
-        groups: Dim::from(groups),
+        groups: Dim::Const(g.groups),
         part_begin: Dim::Const(0),
-        part_end: Dim::from(kiln_kernels::conv_transpose_units(n, ic, groups, &shape)),
-        x_dims: shape.x.map(Dim::from),
-        y_dims: shape.y.map(Dim::from),
-        kernel: shape.kernel.map(Dim::from),
-        strides: shape.strides.map(Dim::from),
-        dilations: shape.dilations.map(Dim::from),
-        pads: shape.pads.map(Dim::from),
+        part_end,
+        x_dims: window.x,
+        y_dims: window.y,
+        kernel: window.kernel,
+        strides: window.strides,
+        dilations: window.dilations,
+        pads: window.pads,
         activation: view.activation(),
     };
     cx.call(&[dtype], call)?;

@@ -31,8 +31,8 @@ fn deform(cx: &NodeView<'_>) -> Result<Deform> {
     if offset_groups < 1 || channels.is_some_and(|c| c % offset_groups != 0) {
         return Err(wrong(format!("{offset_groups} groups of {}", cx.ty(0)?)).at_attribute("offset_group"));
     }
-    let taps = conv.window.kernel.iter().try_fold(1i64, |n, &k| n.checked_mul(k));
-    let taps = taps.ok_or_else(|| wrong("too many taps").at_attribute("kernel_shape"))?;
+    let taps = conv.window.kernel.iter().cloned().product::<Dim>().as_const();
+    let taps = taps.ok_or_else(|| wrong("the kernel's extents must be constant").at_input(1))?;
     Ok(Deform { conv, offset_groups, taps })
 }
 
@@ -101,10 +101,10 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         rank: Dim::from(x_ty.rank() - 2),
         x_dims: three_dims(&x_ty.shape[2..]),
         y_dims: three_dims(&y_ty.shape[2..]),
-        kernel: Window::three(&window.kernel, 1),
+        kernel: window.kernel3(),
         strides: Window::three(&window.strides, 1),
         dilations: Window::three(&window.dilations, 1),
-        pads: Window::three(&window.pads_begin, 0),
+        pads: window.pads_begin3(),
     };
     cx.call(&[dtype], sample)?;
     let k = w_ty.shape[1].clone() * taps;

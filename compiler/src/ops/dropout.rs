@@ -42,7 +42,7 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
     if cx.version() >= 12 {
         for i in [1, 2] {
             if let Some(ty) = cx.opt_ty(i)? {
-                let fits = if i == 1 { FLOATS.contains(&ty.dtype) } else { ty.dtype == Dtype::Bool };
+                let fits = if i == 1 { ty.dtype.is_float() } else { ty.dtype == Dtype::Bool };
                 if !fits || ty.numel().as_const().is_some_and(|n| n != 1) {
                     return Err(wrong(format!("expected one element, found {ty}")).at_input(i));
                 }

@@ -56,6 +56,10 @@ fn lower_expand(cx: &mut LowerCx<'_>) -> Result<()> {
     if cx.dims(1).is_none() {
         check_shape(cx)?;
     }
+    cx.expect_broadcast(&x.shape, &dims)?;
+    if let Some(wanted) = cx.dims(1) {
+        cx.expect_broadcast(&wanted, &dims)?;
+    }
     if x.numel() == cx.out_ty(0)?.numel() {
         return cx.view_of(0, 0);
     }
@@ -63,15 +67,8 @@ fn lower_expand(cx: &mut LowerCx<'_>) -> Result<()> {
     let strides = row_major(&x.shape);
     let x_strides = (0..dims.len())
         .map(|i| match i.checked_sub(first) {
-            Some(j) if !x.shape[j].is(1) => {
-                // A symbolic extent that may be 1 where the result's is not repeats its only element then.
-                if x.shape[j] == dims[i] {
-                    strides[j].clone()
-                } else {
-                    strides[j].clone() * (x.shape[j].clone() - Dim::Const(1)).at_most(&Dim::Const(1))
-                }
-            }
-            _ => Dim::Const(0),
+            Some(j) => super::broadcast::stride(&strides[j], &x.shape[j], &dims[i]),
+            None => Dim::Const(0),
         })
         .collect();
     let dtype = x.dtype;

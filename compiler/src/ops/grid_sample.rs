@@ -4,7 +4,7 @@
 
 use super::run_time::check_ints;
 use super::view::{NodeView, Result, wrong};
-use super::{InferCx, OpDef, tensor};
+use super::{InferCx, OpDef, half, tensor};
 use crate::ir::Dim;
 use crate::lower::LowerCx;
 use kiln_kernels::{AffineGrid, Dtype, GridPadding, GridSample, ResizeMode};
@@ -37,8 +37,10 @@ fn padding(cx: &NodeView<'_>) -> Result<GridPadding> {
 fn infer(cx: &mut InferCx<'_>) -> Result<()> {
     mode(cx)?;
     padding(cx)?;
-    cx.expect_dtype(0, &FLOATS)?;
-    cx.expect_same_dtype(1, 0)?;
+    if cx.dtype(0)?.is_complex() || cx.dtype(0)? == Dtype::Str {
+        return Err(wrong(format!("expected numbers, found {}", cx.ty(0)?)).at_input(0));
+    }
+    cx.expect_dtype(1, &FLOATS)?;
     let (x, grid) = (cx.ty(0)?, cx.ty(1)?);
     let rank = x.rank().saturating_sub(2);
     if !(1..=3).contains(&rank) {
@@ -69,10 +71,14 @@ fn flops(cx: &NodeView<'_>) -> Result<Dim> {
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let (x, grid) = (cx.ty(0)?, cx.ty(1)?);
     let rank = x.rank() - 2;
+    // Elements and grid of one float type are read as they are.
+    let direct = x.dtype == grid.dtype;
+    let dtype = if direct { x.dtype } else { half::joint_dtype(cx, &[0, 1])? };
+    let y = if direct { half::Output::exact(cx.y(0)?) } else { half::y_as(cx, 0, dtype)? };
     let d = GridSample {
-        x: cx.x(0)?,
-        grid: cx.x(1)?,
-        y: cx.y(0)?,
+        x: if direct { cx.x(0)? } else { half::x_as(cx, 0, dtype)? },
+        grid: if direct { cx.x(1)? } else { half::x_as(cx, 1, dtype)? },
+        y: y.at.clone(),
         batch: x.shape[0].clone(),
         channels: x.shape[1].clone(),
         points: grid.shape[1..=rank].iter().cloned().product(),
@@ -82,7 +88,8 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         padding: padding(cx)?,
         align_corners: cx.int("align_corners", 0)? != 0,
     };
-    cx.call(&[x.dtype, if x.dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 }], d)
+    cx.call(&[dtype, if dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 }], d)?;
+    y.finish(cx)
 }
 
 /// Number of spatial axes: two or three, by the maps' shape.
@@ -92,6 +99,13 @@ fn affine_rank(cx: &NodeView<'_>) -> Result<usize> {
     match &cx.shape(0)?[1..] {
         [Dim::Const(2), Dim::Const(3)] => Ok(2),
         [Dim::Const(3), Dim::Const(4)] => Ok(3),
+        [a, b] if a.as_const().is_none() || b.as_const().is_none() => {
+            match cx.shape(1)?.first().and_then(Dim::as_const) {
+                Some(4) => Ok(2),
+                Some(5) => Ok(3),
+                _ => Err(wrong("whether there are two or three spatial axes is not known").at_input(0)),
+            }
+        }
         _ => Err(wrong(format!("expected [N,2,3] or [N,3,4], found {}", cx.ty(0)?)).at_input(0)),
     }
 }
@@ -155,6 +169,11 @@ mod tests {
             let c = c.attr("mode", Attr::Str(mode.into())).attr("padding_mode", Attr::Str(padding.into()));
             assert_eq!(c.attr("align_corners", Attr::Int(1)).run_f32(), want, "{mode} {padding}");
         }
+        // Elements of other types than the grid's.
+        let whole = Tensor::from_i32s(&[1, 1, 2, 2], &[1, 2, 3, 1 << 30]);
+        let c = case("", "GridSample", 20).input(whole).input(grid.clone()).attr("mode", Attr::Str("nearest".into()));
+        let y = c.attr("align_corners", Attr::Int(1)).run().unwrap();
+        assert_eq!(y[0].to_i32s().unwrap()[..2], [1, 2]);
         let bad = Tensor::from_f32s(&[1, 1, 4, 1], &[0.; 4]);
         assert!(case("", "GridSample", 20).input(x).input(bad).infer().is_err());
     }

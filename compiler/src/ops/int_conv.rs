@@ -2,7 +2,7 @@
 //!
 //! <https://onnx.ai/onnx/operators/onnx__ConvInteger.html>, <https://onnx.ai/onnx/operators/onnx__QLinearConv.html>
 
-use super::conv::{BlockedForm, conv_shape_of, geometry, window_shape};
+use super::conv::{BlockedForm, ConvExtents, PlainWindow, WHOLE_PART, check_weights, conv_extents, geometry};
 use super::quant::{as_f32, const_f32s, const_scale, const_zero, limits, precision};
 use super::view::{NodeView, Result, wrong};
 use super::{InferCx, OpDef, tensor};
@@ -88,7 +88,8 @@ fn sums(cx: &mut LowerCx<'_>, at: Places, y: Operand<Dim>) -> Result<()> {
         return Err(CompileError::new(Stage::Lower, format!("no kernel for {} spatial axes", x.rank() - 2)));
     }
     let g = geometry(&view, 0, at.w)?;
-    let shape = window_shape(&x.shape, &y_ty.shape, &g.window)?;
+    let window = PlainWindow::new(&x.shape, &y_ty.shape, &g.window);
+    check_weights(cx, &x.shape[1], &(w.shape[1].clone() * Dim::Const(g.groups)), w)?;
     let each = cx.opt_ty(at.w_zero)?.is_some_and(|z| !z.numel().is(1));
     let d = IntConv {
         x: cx.x(0)?,
@@ -102,12 +103,12 @@ fn sums(cx: &mut LowerCx<'_>, at: Places, y: Operand<Dim>) -> Result<()> {
         oc: w.shape[0].clone(),
         groups: Dim::Const(g.groups),
         w_zero_channel: Dim::Const(each.into()),
-        x_dims: shape.x.map(Dim::from),
-        y_dims: shape.y.map(Dim::from),
-        kernel: shape.kernel.map(Dim::from),
-        strides: shape.strides.map(Dim::from),
-        dilations: shape.dilations.map(Dim::from),
-        pads: shape.pads.map(Dim::from),
+        x_dims: window.x,
+        y_dims: window.y,
+        kernel: window.kernel,
+        strides: window.strides,
+        dilations: window.dilations,
+        pads: window.pads,
     };
     cx.call(&[x.dtype, w.dtype, Dtype::I32], d)
 }
@@ -161,7 +162,7 @@ fn centred(cx: &NodeView<'_>) -> Option<Vec<i8>> {
     codes.iter().enumerate().map(|(i, &c)| i8::try_from(c - zero(i / per_channel)?).ok()).collect()
 }
 
-/// The blocked form of a QLinearConv, if it has one: everything but X constant, one or two spatial axes, fixed extents,
+/// The blocked form of a QLinearConv, if it has one: everything but X constant, one or two spatial axes,
 /// weights that fit 8 signed bits without their zero points.
 pub(crate) fn blocked_form(cx: &NodeView<'_>) -> Option<BlockedForm> {
     if cx.node.op != "QLinearConv" || !matches!(cx.node.domain.as_str(), "" | "kiln") {
@@ -169,16 +170,17 @@ pub(crate) fn blocked_form(cx: &NodeView<'_>) -> Option<BlockedForm> {
     }
     let constant = (1..9).all(|i| !cx.has(i) || cx.constant(i).is_some());
     let f32s = [1, 4, 6].iter().all(|&i| cx.dtype(i).is_ok_and(|t| t == Dtype::F32));
-    let (x, w) = (cx.ty(0).ok()?.const_dims()?, cx.ty(3).ok()?.const_dims()?);
-    if !constant || !f32s || !matches!(x.len(), 3 | 4) || x.contains(&0) || w.contains(&0) {
+    let (x, w) = (cx.shape(0).ok()?, cx.ty(3).ok()?.const_dims()?);
+    if !constant || !f32s || !matches!(x.len(), 3 | 4) || x.iter().any(|d| d.is(0)) || w.contains(&0) {
         return None;
     }
     centred(cx)?;
-    let groups = x[1] / w[1];
-    if groups == x[1] && w[0] == x[1] && groups > 1 {
+    let channels = usize::try_from(x[1].as_const()?).ok()?;
+    let groups = channels / w[1];
+    if groups == channels && w[0] == channels && groups > 1 {
         return Some(BlockedForm::Depthwise);
     }
-    if groups == 1 && x[1] <= 4 {
+    if groups == 1 && channels <= 4 {
         return Some(BlockedForm::First);
     }
     let whole = groups == 1 || (w[1] % 16 == 0 && w[0] / groups % 16 == 0);
@@ -188,7 +190,9 @@ pub(crate) fn blocked_form(cx: &NodeView<'_>) -> Option<BlockedForm> {
 /// What the blocked kernels take besides X.
 struct Blocked {
     form: BlockedForm,
-    shape: ConvShape,
+    extents: ConvExtents,
+    /// The greatest extents.
+    most: ConvShape,
     weights: Operand<Dim>,
     bias: Operand<Dim>,
     factor: Operand<Dim>,
@@ -206,7 +210,8 @@ fn blocked(cx: &mut LowerCx<'_>) -> Result<Blocked> {
     let missing = || CompileError::new(Stage::Lower, "no blocked kernel for this convolution");
     let form = blocked_form(&view).ok_or_else(missing)?;
     let w = centred(&view).ok_or_else(missing)?;
-    let shape = conv_shape_of(&view, 0, 3)?;
+    let extents = conv_extents(&view, 0, 3)?;
+    let shape = extents.most()?;
     let (icg, taps) = (shape.ic / shape.groups, shape.kh * shape.kw);
     let packed = match form {
         BlockedForm::Depthwise => kiln_kernels::pack_qdepthwise_weights(&w, shape.oc, shape.kh, shape.kw),
@@ -237,7 +242,8 @@ fn blocked(cx: &mut LowerCx<'_>) -> Result<Blocked> {
     let byte = |v: i32| u8::try_from(v).unwrap_or(0);
     Ok(Blocked {
         form,
-        shape,
+        extents,
+        most: shape,
         weights: cx.weights(packed.into_iter().map(|v| v as u8).collect::<Vec<_>>()),
         bias: cx.weights(bias.into_iter().flat_map(i32::to_le_bytes).collect::<Vec<_>>()),
         factor: cx.f32_weights(&factor),
@@ -252,21 +258,25 @@ fn blocked(cx: &mut LowerCx<'_>) -> Result<Blocked> {
 
 fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     let b = blocked(cx)?;
-    let s = b.shape;
+    let (s, fixed) = (b.most, b.extents.is_fixed());
     let flip = b.x_flip != 0;
     let (scratch_bytes, units) = match b.form {
-        BlockedForm::Direct => (kiln_kernels::qconv_scratch_bytes(s, flip), kiln_kernels::qconv_units(s, flip)),
-        BlockedForm::First => (kiln_kernels::qconv_first_scratch_bytes(s), kiln_kernels::qconv_first_units(s)),
-        BlockedForm::Depthwise => (kiln_kernels::qdepthwise_scratch_bytes(s), kiln_kernels::qdepthwise_units(s)),
+        BlockedForm::Direct if fixed => {
+            (kiln_kernels::qconv_scratch_bytes(s, flip), kiln_kernels::qconv_units(s, flip))
+        }
+        BlockedForm::First if fixed => (kiln_kernels::qconv_first_scratch_bytes(s), kiln_kernels::qconv_first_units(s)),
+        BlockedForm::Depthwise if fixed => {
+            (kiln_kernels::qdepthwise_scratch_bytes(s), kiln_kernels::qdepthwise_units(s))
+        }
+        BlockedForm::Direct => (kiln_kernels::qconv_scratch_bound(s), 0),
+        BlockedForm::First => (kiln_kernels::qconv_first_scratch_bound(s), 0),
+        BlockedForm::Depthwise => (kiln_kernels::qdepthwise_scratch_bound(s), 0),
     };
     let scratch = (scratch_bytes > 0).then(|| cx.scratch(Dim::from(scratch_bytes)));
     let (x, y) = (cx.x(0)?, cx.y(0)?);
     let Blocked { weights, bias, factor, x_zero, x_flip, y_zero, y_low, y_high, y_flip, .. } = b;
-    let d = Dim::from;
-    let (n, ic, oc, h, w, oh, ow) = (d(s.n), d(s.ic), d(s.oc), d(s.h), d(s.w), d(s.oh), d(s.ow));
-    let (kh, kw, sy, sx, dy, dx) = (d(s.kh), d(s.kw), d(s.sy), d(s.sx), d(s.dy), d(s.dx));
-    let (pt, pl, groups) = (d(s.pt), d(s.pl), d(s.groups));
-    let (part_begin, part_end) = (Dim::Const(0), d(units));
+    let ConvExtents { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups } = b.extents;
+    let (part_begin, part_end) = (Dim::Const(0), if fixed { Dim::from(units) } else { WHOLE_PART });
     let key = &[Dtype::U8, Dtype::I8, Dtype::I32, Dtype::F32];
     #[rustfmt::skip]
     let done = match (b.form, scratch) {

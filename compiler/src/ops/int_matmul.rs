@@ -5,9 +5,10 @@
 //! <https://onnx.ai/onnx/operators/onnx__MatMulInteger.html>, <https://onnx.ai/onnx/operators/onnx__QLinearMatMul.html>,
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>
 
+use super::broadcast::stride;
 use super::quant::{as_f32, const_scale, expect_one_scale, expect_one_zero, limits, precision};
 use super::strided::{StridedCopy, row_major};
-use super::view::{NodeView, Result, broadcast, wrong};
+use super::view::{NodeView, Result, broadcast, may_equal, wrong};
 use super::{InferCx, OpDef, tensor};
 use crate::ir::{Dim, TensorType};
 use crate::lower::LowerCx;
@@ -67,9 +68,12 @@ impl Product {
         if b_vector {
             b.push(Dim::Const(1));
         }
-        let (k, k_b) = (a[a.len() - 1].clone(), b[b.len() - 2].clone());
+        let (mut k, k_b) = (a[a.len() - 1].clone(), b[b.len() - 2].clone());
         if k != k_b && k.as_const().is_some() && k_b.as_const().is_some() {
             return Err(wrong(format!("inner extents {k} and {k_b} of {a_ty} and {b_ty} differ")));
+        }
+        if k.as_const().is_none() && k_b.as_const().is_some() {
+            k = k_b;
         }
         let batch = broadcast(&[&a[..a.len() - 2], &b[..b.len() - 2]])?;
         let (m, n) = (a[a.len() - 2].clone(), b[b.len() - 1].clone());
@@ -83,14 +87,23 @@ impl Product {
         Ok(Self { batch, m, n, k, a, b, shape })
     }
 
+    /// Has it checked at run time that the operands' extents fit together.
+    fn check(&self, cx: &mut LowerCx<'_>) -> Result<()> {
+        let (a, b) = (&self.a, &self.b);
+        cx.expect_equal([(&a[a.len() - 1], &self.k), (&b[b.len() - 2], &self.k)])?;
+        cx.expect_broadcast(&a[..a.len() - 2], &self.batch)?;
+        cx.expect_broadcast(&b[..b.len() - 2], &self.batch)
+    }
+
     /// Batch strides of an operand whose leading extents are `dims`, matrices of `matrix` elements.
     fn batch_strides(&self, dims: &[Dim], matrix: &Dim) -> Result<[Dim; LEVELS]> {
         let levels = self.batch_extents()?;
         let steps = row_major(dims);
         let own = |level: usize| (level + dims.len()).checked_sub(LEVELS).map(|i| (&dims[i], &steps[i]));
         Ok(std::array::from_fn(|level| match own(level) {
-            Some((d, step)) if !d.is(1) || levels[level].is(1) => step.clone() * matrix.clone(),
-            _ => Dim::Const(0),
+            Some((d, step)) if d == &levels[level] => step.clone() * matrix.clone(),
+            Some((d, step)) => stride(step, d, &levels[level]) * matrix.clone(),
+            None => Dim::Const(0),
         }))
     }
 
@@ -127,11 +140,15 @@ fn steps(p: &Product, ty: &TensorType, side: Side, i: usize) -> Result<Steps> {
     }
     let refused = || wrong(format!("{ty} is not one for all nor one for each of {n}")).at_input(i);
     if ty.rank() == 1 {
-        return if fits(&ty.shape[0], n) { Ok(Steps { each: Dim::Const(1), batch: none() }) } else { Err(refused()) };
+        return if fits(&ty.shape[0], n) {
+            Ok(Steps { each: stride(&Dim::Const(1), &ty.shape[0], n), batch: none() })
+        } else {
+            Err(refused())
+        };
     }
     let (lead, matrix) = ty.shape.split_at(ty.rank() - 2);
     let (one, each) = if side == Side::A { (&matrix[1], &matrix[0]) } else { (&matrix[0], &matrix[1]) };
-    if !one.is(1) || !(each.is(1) || fits(each, n)) || lead.len() > p.batch.len() {
+    if one.as_const().is_some_and(|d| d != 1) || !(each.is(1) || fits(each, n)) || lead.len() > p.batch.len() {
         return Err(refused());
     }
     for (d, b) in lead.iter().rev().zip(p.batch.iter().rev()) {
@@ -140,7 +157,7 @@ fn steps(p: &Product, ty: &TensorType, side: Side, i: usize) -> Result<Steps> {
         }
     }
     let batch = p.batch_strides(lead, each)?;
-    Ok(Steps { each: Dim::Const(i64::from(!each.is(1))), batch })
+    Ok(Steps { each: stride(&Dim::Const(1), each, n), batch })
 }
 
 /// `2·B·M·N·K`
@@ -180,6 +197,7 @@ fn factor(cx: &mut LowerCx<'_>, p: &Product, i: usize, zero: usize, side: Side) 
 
 /// The call that writes the product's sums.
 fn sums(cx: &mut LowerCx<'_>, p: &Product, a: Factor, b: Factor, y: Operand<Dim>) -> Result<()> {
+    p.check(cx)?;
     let none = || std::array::from_fn(|_| Dim::Const(0));
     let apart = |zero: Option<(Operand<Dim>, Steps)>| match zero {
         Some((at, s)) => (Some(at), s.each, s.batch),
@@ -339,7 +357,7 @@ fn infer_qlinear(cx: &mut InferCx<'_>) -> Result<()> {
         None => cx.dtype(0)?,
         Some(zero) => {
             cx.expect_dtype(7, BYTES)?;
-            if zero.shape != cx.ty(6)?.shape && !(zero.numel().is(1) && cx.ty(6)?.numel().is(1)) {
+            if !may_equal(&zero.shape, cx.shape(6)?) && !(zero.numel().is(1) && cx.ty(6)?.numel().is(1)) {
                 return Err(wrong(format!("expected the scale's shape, {}, found {zero}", cx.ty(6)?)).at_input(7));
             }
             zero.dtype

@@ -1,9 +1,10 @@
 //! Matrix products: MatMul, Gemm, and the fused form that passes make (operands and result permuted, bias, residual,
 //! activation).
 //!
-//! <https://onnx.ai/onnx/operators/onnx__MatMul.html>, `onnx__Gemm.html`; FusedMatMul, FusedGemm:
+//! <https://onnx.ai/onnx/operators/onnx__MatMul.html>, `onnx__Gemm.html`; FusedMatMul:
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>
 
+use super::broadcast::stride;
 use super::strided::{StridedCopy, row_major};
 use super::view::{NodeView, Result, broadcast, resolve_axes, wrong};
 use super::{InferCx, OpDef, half, tensor};
@@ -17,7 +18,6 @@ pub(super) static OPS: &[OpDef] = &[
     OpDef::new("kiln", "MatMul", &[1], infer_matmul, lower_matmul).with_flops(flops),
     OpDef::new("com.microsoft", "FusedMatMul", &[1], infer_matmul, lower_fused_matmul).with_flops(flops),
     OpDef::new("", "Gemm", &[1, 6, 7, 9, 11, 13], infer_gemm, lower_gemm).with_flops(flops),
-    OpDef::new("com.microsoft", "FusedGemm", &[1], infer_gemm, lower_gemm).with_flops(flops),
 ];
 
 const TYPES: &[Dtype] =
@@ -81,9 +81,12 @@ fn product(cx: &NodeView<'_>) -> Result<Product> {
         b_dims.push(Dim::Const(1));
     }
     let (ra, rb) = (a_dims.len(), b_dims.len());
-    let (k, k_b) = (a_dims[ra - 1].clone(), b_dims[rb - 2].clone());
+    let (mut k, k_b) = (a_dims[ra - 1].clone(), b_dims[rb - 2].clone());
     if k != k_b && k.as_const().is_some() && k_b.as_const().is_some() {
         return Err(wrong(format!("inner extents {k} and {k_b} of {a} and {b} differ")));
+    }
+    if k.as_const().is_none() && k_b.as_const().is_some() {
+        k = k_b;
     }
     let batch = broadcast(&[&a_dims[..ra - 2], &b_dims[..rb - 2]])?;
     let (m, n) = (a_dims[ra - 2].clone(), b_dims[rb - 1].clone());
@@ -198,6 +201,9 @@ fn multiply(cx: &mut LowerCx<'_>, y: Operand<Dim>, epilogue: Epilogue) -> Result
     let (a_dims, a_strides) = matrix_strides(a_ty, 0)?;
     let (b_dims, b_strides) = matrix_strides(b_ty, 1)?;
     let (ra, rb, rank) = (a_dims.len(), b_dims.len(), p.batch.len());
+    cx.expect_equal([(&a_dims[ra - 1], &p.k), (&b_dims[rb - 2], &p.k)])?;
+    cx.expect_broadcast(&a_dims[..ra - 2], &p.batch)?;
+    cx.expect_broadcast(&b_dims[..rb - 2], &p.batch)?;
     // Where the result's axes lie: the product's shape, permuted, is what is stored.
     let stored = match view.opt_ints("perm_y")? {
         None => row_major(&p.shape),
@@ -217,9 +223,7 @@ fn multiply(cx: &mut LowerCx<'_>, y: Operand<Dim>, epilogue: Epilogue) -> Result
     let y_column = if b_vector { Dim::Const(1) } else { stored[rank + usize::from(!a_vector)].clone() };
     let level = |i: usize| {
         let of = |dims: &[Dim], strides: &[Dim], r: usize| {
-            (i + r)
-                .checked_sub(rank + 2)
-                .map_or(Dim::Const(0), |j| if dims[j].is(1) { Dim::Const(0) } else { strides[j].clone() })
+            (i + r).checked_sub(rank + 2).map_or(Dim::Const(0), |j| stride(&strides[j], &dims[j], &p.batch[i]))
         };
         Level {
             n: p.batch[i].clone(),
@@ -370,7 +374,11 @@ fn products(
 pub(super) fn gemm_scratch(cx: &mut LowerCx<'_>, call: &Gemm<Dim>) -> Option<Operand<Dim>> {
     use kiln_kernels::Descriptor;
     let fixed: Gemm = call.map(&mut |d: &Dim| d.upper().and_then(|u| usize::try_from(u).ok()).unwrap_or(0));
-    let elements = fixed.problem().scratch_len();
+    let mut elements = fixed.problem().scratch_len();
+    if call.n.as_const().is_none() && call.b_layout == BLayout::Rows {
+        // The greatest width may be whole panels, others are not.
+        elements = 16usize.saturating_mul(fixed.k);
+    }
     (elements > 0).then(|| cx.scratch(Dim::from(elements * 4)))
 }
 
@@ -455,7 +463,8 @@ fn infer_gemm(cx: &mut InferCx<'_>) -> Result<()> {
     if let Some(c) = cx.opt_ty(2)? {
         cx.expect_same_dtype(2, 0)?;
         let fits = broadcast(&[&c.shape, &p.shape]).map_err(|e| e.at_input(2))?;
-        if fits != p.shape {
+        let same = |(a, b): (&Dim, &Dim)| a == b || a.as_const().is_none() || b.as_const().is_none();
+        if fits.len() != p.shape.len() || !fits.iter().zip(&p.shape).all(same) {
             return Err(wrong(format!("{c} does not broadcast to {}", crate::ir::ShapeText(&p.shape))).at_input(2));
         }
     }
@@ -464,21 +473,10 @@ fn infer_gemm(cx: &mut InferCx<'_>) -> Result<()> {
     Ok(())
 }
 
-fn gemm_activation(cx: &NodeView<'_>) -> Result<Activation> {
-    Ok(match cx.text("activation", "")? {
-        "" => Activation::None,
-        "Relu" => Activation::Relu,
-        "Tanh" => Activation::Tanh,
-        "Sigmoid" => Activation::Sigmoid,
-        "LeakyRelu" => Activation::LeakyRelu { alpha: cx.float("activation_alpha", 0.01)? },
-        other => return Err(wrong(format!("unknown activation \"{other}\"")).at_attribute("activation")),
-    })
-}
-
 fn lower_gemm(cx: &mut LowerCx<'_>) -> Result<()> {
     let view = cx.view();
     let (alpha, beta) = (view.float("alpha", 1.0)?, view.float("beta", 1.0)?);
-    let activation = gemm_activation(&view)?;
+    let activation = Activation::None;
     let ty = view.out_ty(0)?;
     let dtype = half::compute_dtype(ty.dtype);
     let y = half::y(cx, 0)?;
@@ -490,18 +488,17 @@ fn lower_gemm(cx: &mut LowerCx<'_>) -> Result<()> {
         multiply(cx, y.at.clone(), Epilogue { bias, residual: None, activation })?;
         return y.finish(cx);
     }
-    if activation != Activation::None {
-        return Err(CompileError::new(Stage::Lower, "an activation beside alpha, beta or a full C"));
-    }
     let x = cx.scratch(ty.numel() * Dim::from(dtype.size_bytes()));
     multiply(cx, x.clone(), Epilogue { bias: None, residual: None, activation })?;
     let c = half::opt(cx, 2)?;
-    let stride = |axis_from_end: usize, step: Dim| match c_ty {
-        Some(c) if c.rank() > axis_from_end && !c.shape[c.rank() - 1 - axis_from_end].is(1) => step,
-        _ => Dim::Const(0),
+    let c_shape = c_ty.map_or(&[][..], |c| &c.shape);
+    cx.expect_broadcast(c_shape, &ty.shape)?;
+    let c_stride = |from_end: usize, step: Dim| match c_shape.len().checked_sub(from_end + 1) {
+        Some(axis) => stride(&step, &c_shape[axis], &ty.shape[1 - from_end]),
+        None => Dim::Const(0),
     };
-    let columns = c_ty.and_then(|c| c.shape.last().cloned()).unwrap_or(Dim::Const(1));
-    let (c_row, c_column) = (stride(1, columns), stride(0, Dim::Const(1)));
+    let columns = c_shape.last().cloned().unwrap_or(Dim::Const(1));
+    let (c_row, c_column) = (c_stride(1, columns), c_stride(0, Dim::Const(1)));
     cx.call(&[dtype], ScaleAdd { x, c, y: y.at.clone(), m, n, c_row, c_column, alpha, beta })?;
     y.finish(cx)
 }

@@ -63,6 +63,7 @@ pub(crate) mod quant;
 mod quantize_linear;
 mod random;
 mod range;
+pub(crate) mod read_ints;
 mod recurrent;
 mod reduce;
 mod reshape;
@@ -152,6 +153,7 @@ static FAMILIES: &[&[OpDef]] = &[
     quantize_linear::OPS,
     random::OPS,
     range::OPS,
+    read_ints::OPS,
     recurrent::OPS,
     reduce::OPS,
     reshape::OPS,

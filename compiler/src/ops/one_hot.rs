@@ -3,7 +3,7 @@
 //! <https://onnx.ai/onnx/operators/onnx__OneHot.html>
 
 use super::index::as_i64;
-use super::view::{NodeView, Result, resolve_axis, wrong};
+use super::view::{NodeView, Result, may_equal, resolve_axis, wrong};
 use super::{InferCx, OpDef, tensor};
 use crate::ir::Dim;
 use crate::lower::{LowerCx, width_of};
@@ -34,7 +34,7 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
         }
     }
     let values = cx.ty(2)?;
-    if values.shape != [Dim::Const(2)] {
+    if !may_equal(&values.shape, &[Dim::Const(2)]) {
         return Err(wrong(format!("expected [off, on], found {values}")).at_input(2));
     }
     let axis = axis(cx)?;
@@ -57,6 +57,7 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let axis = axis(cx)?;
     let stated = if depth(cx)?.is_none() { Some(as_i64(cx, 1)?) } else { None };
     let shape = cx.shape(0)?;
+    cx.expect_equal([(&cx.shape(2)?[0], &Dim::Const(2))])?;
     let indices = as_i64(cx, 0)?;
     let d = OneHot {
         indices,

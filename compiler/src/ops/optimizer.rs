@@ -2,7 +2,7 @@
 //!
 //! <https://onnx.ai/onnx/operators/onnx_aionnxpreviewtraining_Adam.html> and neighbours
 
-use super::view::{NodeView, Result, wrong};
+use super::view::{NodeView, Result, may_equal, wrong};
 use super::{InferCx, OpDef};
 use crate::ir::Dim;
 use crate::lower::LowerCx;
@@ -44,7 +44,7 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
         cx.expect_dtype(2 + i, &floats)?;
         for j in 1..per_tensor(cx) {
             let other = cx.ty(2 + j * n + i)?;
-            if *other != x {
+            if other.dtype != x.dtype || !may_equal(&other.shape, &x.shape) {
                 return Err(wrong(format!("expected {x}, found {other}")).at_input(2 + j * n + i));
             }
         }
@@ -78,6 +78,10 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     for i in 0..n {
         let ty = cx.ty(2 + i)?;
         let key = [cx.dtype(0)?, Dtype::I64, ty.dtype];
+        for j in 1..per_tensor(cx) {
+            let other = cx.shape(2 + j * n + i)?;
+            cx.expect_equal(other.iter().zip(&ty.shape))?;
+        }
         let (x, g) = (cx.x(2 + i)?, cx.x(2 + n + i)?);
         let state = cx.x(2 + 2 * n + i)?;
         let (x_new, state_new) = (cx.y_or(i, ty)?, cx.y_or(n + i, ty)?);

@@ -56,7 +56,8 @@ fn window(cx: &NodeView<'_>) -> Result<(Window, Vec<Dim>)> {
     if kernel.len() != x.rank() - 2 || kernel.iter().any(|k| !(1..=1 << 31).contains(k)) {
         return Err(wrong(format!("extents {kernel:?} for {x}")).at_attribute("kernel_shape"));
     }
-    let window = Window::of(cx, &x.shape[2..], kernel.to_vec())?;
+    let kernel = kernel.iter().map(|&k| Dim::Const(k)).collect();
+    let window = Window::of(cx, &x.shape[2..], kernel)?;
     let out = window.output(&x.shape[2..], cx.int("ceil_mode", 0)? != 0)?;
     Ok((window, out))
 }
@@ -95,16 +96,11 @@ fn infer_global(cx: &mut InferCx<'_>) -> Result<()> {
 /// `N·C·out·kernel`
 fn flops(cx: &NodeView<'_>) -> Result<Dim> {
     let (window, _) = window(cx)?;
-    Ok(cx.out_ty(0)?.numel() * window.kernel.iter().map(|&k| Dim::Const(k)).product::<Dim>())
+    Ok(cx.out_ty(0)?.numel() * window.kernel.iter().cloned().product::<Dim>())
 }
 
 fn flops_global(cx: &NodeView<'_>) -> Result<Dim> {
     Ok(cx.ty(0)?.numel())
-}
-
-fn fixed(d: &Dim) -> Result<usize> {
-    let c = d.as_const().and_then(|c| usize::try_from(c).ok());
-    c.ok_or_else(|| CompileError::new(Stage::Lower, format!("the extent {d} must be fixed here")))
 }
 
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
@@ -123,9 +119,9 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let units = planes.clone() * y_dims[0].clone() * y_dims[1].clone();
     let dtype = half::compute_dtype(x_ty.dtype);
     let x = half::x(cx, 0)?;
-    let (x_dims, kernel) = (three_dims(&x_ty.shape[2..]), Window::three(&window.kernel, 1));
+    let (x_dims, kernel) = (three_dims(&x_ty.shape[2..]), window.kernel3());
     let (strides, dilations) = (Window::three(&window.strides, 1), Window::three(&window.dilations, 1));
-    let (pads_begin, pads_end) = (Window::three(&window.pads_begin, 0), Window::three(&window.pads_end, 0));
+    let (pads_begin, pads_end) = (window.pads_begin3(), window.pads_end3());
     let (part_begin, part_end) = (Dim::Const(0), units);
     if view.wants(1) {
         let indices = cx.y(1)?;
@@ -190,20 +186,18 @@ fn lower_blocked(cx: &mut LowerCx<'_>, window: &Window, kind: PoolKind, p: u32) 
     let (x, y) = (cx.x(0)?, cx.y(0)?);
     let [_, h, w] = three_dims(&x_ty.shape[2..]);
     let [_, oh, ow] = three_dims(&y_ty.shape[2..]);
-    let two = |v: &[i64], fill: i64| {
-        let [_, a, b] = Window::three(v, fill);
-        (a, b)
-    };
-    let ((kh, kw), (sy, sx), (dy, dx)) = (two(&window.kernel, 1), two(&window.strides, 1), two(&window.dilations, 1));
-    let ((pt, pl), (pb, pr)) = (two(&window.pads_begin, 0), two(&window.pads_end, 0));
+    let two = |[_, a, b]: [Dim; 3]| (a, b);
+    let steps = |v: &[i64]| two(Window::three(v, 1));
+    let ((kh, kw), (sy, sx), (dy, dx)) = (two(window.kernel3()), steps(&window.strides), steps(&window.dilations));
+    let ((pt, pl), (pb, pr)) = (two(window.pads_begin3()), two(window.pads_end3()));
     let (n, c) = (x_ty.shape[0].clone(), x_ty.shape[1].clone());
-    let units = kiln_kernels::pool_blocked_units(fixed(&n)?, fixed(&c)?, fixed(&oh)?);
+    let units = n.clone() * c.ceil_div(&Dim::Const(16)) * oh.clone();
     if let (PoolKind::Max, Some((least, _))) = (kind, super::quant::limits(x_ty.dtype)) {
-        let (part_begin, part_end) = (Dim::Const(0), Dim::from(units));
+        let (part_begin, part_end) = (Dim::Const(0), units);
         let d = QMaxPool { x, y, n, c, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, part_begin, part_end, least };
         return cx.call(&[x_ty.dtype], d);
     }
-    let (part_begin, part_end) = (Dim::Const(0), Dim::from(units));
+    let (part_begin, part_end) = (Dim::Const(0), units);
     cx.call(
         &[Dtype::F32],
         PoolBlocked { x, y, n, c, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, pb, pr, part_begin, part_end, kind, p },
@@ -218,8 +212,8 @@ fn lower_global(cx: &mut LowerCx<'_>) -> Result<()> {
     let spatial: Dim = x_ty.shape[2..].iter().cloned().product();
     if view.layout(0)? == Layout::Blocked16 {
         let (x, y) = (cx.x(0)?, cx.y(0)?);
-        let units = kiln_kernels::blocked16_units(fixed(&n)?, fixed(&c)?);
-        let (part_begin, part_end) = (Dim::Const(0), Dim::from(units));
+        let units = n.clone() * c.ceil_div(&Dim::Const(16));
+        let (part_begin, part_end) = (Dim::Const(0), units);
         return cx.call(&[Dtype::F32], GlobalPoolBlocked { x, y, n, c, spatial, part_begin, part_end, kind, p });
     }
     // One window over everything.

@@ -7,7 +7,7 @@
 //! weights are packed here; others are read as they are.
 
 use super::strided::{StridedCopy, row_major};
-use super::view::{NodeView, Result, wrong};
+use super::view::{NodeView, Result, may_equal, wrong};
 use super::{InferCx, OpDef, half, tensor};
 use crate::ir::Dim;
 use crate::lower::LowerCx;
@@ -55,7 +55,11 @@ fn extents(cx: &NodeView<'_>) -> Result<Extents> {
     let batch_first = cx.int("layout", 0)? != 0;
     let [a, b, input] = cx.shape(0)? else { return Err(wrong("rank 3")) };
     let (steps, batch) = if batch_first { (b, a) } else { (a, b) };
-    let hidden = cx.shape(2)?[2].as_const().ok_or_else(|| wrong("its last extent must be constant").at_input(2))?;
+    let hidden = match (cx.shape(2)?[2].as_const(), cx.opt_int("hidden_size")?) {
+        (Some(h), _) => h,
+        (None, Some(h)) if (0..1 << 31).contains(&h) => h,
+        _ => return Err(wrong("its last extent must be constant, or hidden_size given").at_input(2)),
+    };
     if cx.opt_int("hidden_size")?.is_some_and(|h| h != hidden) {
         return Err(
             wrong(format!("{} does not fit a hidden size of {}", cx.ty(2)?, cx.int("hidden_size", 0)?)).at_input(2)
@@ -70,23 +74,9 @@ fn extents(cx: &NodeView<'_>) -> Result<Extents> {
         input: input.clone(),
         hidden,
     };
-    let width = Dim::Const(n_gates) * Dim::Const(hidden);
-    let directions = Dim::Const(n_directions);
-    let mut wanted = vec![
-        (1, vec![directions.clone(), width.clone(), input.clone()]),
-        (2, vec![directions.clone(), width.clone(), Dim::Const(hidden)]),
-        (3, vec![directions.clone(), width * Dim::Const(2)]),
-        (4, vec![batch.clone()]),
-        (5, e.state_shape()),
-    ];
-    if is_lstm(cx) {
-        wanted.push((6, e.state_shape()));
-        wanted.push((7, vec![directions, Dim::Const(hidden) * Dim::Const(3)]));
-    }
-    for (i, shape) in wanted {
+    for (i, shape) in e.operand_shapes(is_lstm(cx)) {
         let Some(ty) = cx.opt_ty(i)? else { continue };
-        let known = |a: &Dim, b: &Dim| a != b && a.as_const().is_some() && b.as_const().is_some();
-        if ty.rank() != shape.len() || ty.shape.iter().zip(&shape).any(|(a, b)| known(a, b)) {
+        if !may_equal(&ty.shape, &shape) {
             return Err(wrong(format!("expected {}, found {ty}", crate::ir::ShapeText(&shape))).at_input(i));
         }
         if i == 4 {
@@ -99,6 +89,23 @@ fn extents(cx: &NodeView<'_>) -> Result<Extents> {
 }
 
 impl Extents {
+    /// The shapes of the operands from the weights on.
+    fn operand_shapes(&self, lstm: bool) -> Vec<(usize, Vec<Dim>)> {
+        let (width, hidden, directions) = (self.width(), Dim::Const(self.hidden), Dim::Const(self.n_directions));
+        let mut all = vec![
+            (1, vec![directions.clone(), width.clone(), self.input.clone()]),
+            (2, vec![directions.clone(), width.clone(), hidden.clone()]),
+            (3, vec![directions.clone(), width * Dim::Const(2)]),
+            (4, vec![self.batch.clone()]),
+            (5, self.state_shape()),
+        ];
+        if lstm {
+            all.push((6, self.state_shape()));
+            all.push((7, vec![directions, hidden * Dim::Const(3)]));
+        }
+        all
+    }
+
     fn state_shape(&self) -> Vec<Dim> {
         let (d, h) = (Dim::Const(self.n_directions), Dim::Const(self.hidden));
         if self.batch_first { vec![self.batch.clone(), d, h] } else { vec![d, self.batch.clone(), h] }
@@ -190,6 +197,9 @@ fn activations(cx: &NodeView<'_>, e: &Extents) -> Result<Vec<CellActivation>> {
 
 /// The part of an operand that belongs to direction `d` of `n`, where directions are outermost.
 fn of_direction(x: &Operand<Dim>, d: i64, n: i64) -> Result<Operand<Dim>> {
+    if n == 1 {
+        return Ok(x.clone());
+    }
     let bytes = x.bytes.as_const().ok_or_else(|| wrong("the weights' shapes must be constant"))? / n.max(1);
     Ok(Operand::at(x.mem, x.off + u64::try_from(bytes * d).unwrap_or(0), Dim::Const(bytes)))
 }
@@ -217,6 +227,12 @@ fn input_product(
     x: &Operand<Dim>,
     w: &Operand<Dim>,
 ) -> Result<Operand<Dim>> {
+    for (i, shape) in e.operand_shapes(is_lstm(&cx.view())) {
+        if cx.has(i) {
+            let found = cx.shape(i)?;
+            cx.expect_equal(found.iter().zip(&shape))?;
+        }
+    }
     let dtype = half::compute_dtype(cx.dtype(0)?);
     let size = Dim::from(dtype.size_bytes());
     let rows = e.steps.clone() * e.batch.clone();

@@ -8,7 +8,7 @@ use crate::ir::Dim;
 use crate::lower::LowerCx;
 
 pub(super) static OPS: &[OpDef] = &[
-    OpDef::new("", "Reshape", &[1, 5, 13, 14, 19, 21, 23, 24, 25], infer_reshape, lower).with_dims(dims),
+    OpDef::new("", "Reshape", &[1, 5, 13, 14, 19, 21, 23, 24, 25], infer_reshape, lower_reshape).with_dims(dims),
     OpDef::new("", "Flatten", &[1, 9, 11, 13, 21, 23, 24, 25], infer_flatten, lower).with_dims(dims),
     OpDef::new("", "Squeeze", &[1, 11, 13, 21, 23, 24, 25], infer_squeeze, lower).with_dims(dims),
     OpDef::new("", "Unsqueeze", &[1, 11, 13, 21, 23, 24, 25], infer_unsqueeze, lower).with_dims(dims),
@@ -18,21 +18,40 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     cx.view_of(0, 0)
 }
 
+/// A view; that the elements are as many as before is checked, as far as it is not known.
+fn lower_reshape(cx: &mut LowerCx<'_>) -> Result<()> {
+    let (x, shape) = (cx.ty(0)?.numel(), cx.out_shape(0)?.to_vec());
+    for (i, asked) in wanted(cx)?.iter().enumerate() {
+        let free = asked.as_const().is_none();
+        if asked.is(-1) || (free && *asked != shape[i]) {
+            // Reckoned from the other extents: nothing may remain.
+            let others: Dim = shape.iter().enumerate().filter(|(k, _)| *k != i).map(|(_, d)| d.clone()).product();
+            cx.expect_equal([(&x.rem(&others), &Dim::Const(0))])?;
+        }
+        if free {
+            cx.expect_equal([(asked, &shape[i])])?;
+        }
+    }
+    cx.expect_equal([(&shape.into_iter().product(), &x)])?;
+    cx.view_of(0, 0)
+}
+
+/// The shape that is asked for: an attribute before opset 5, an operand since.
+fn wanted(cx: &NodeView<'_>) -> Result<Vec<Dim>> {
+    if cx.version() >= 5 || cx.has(1) {
+        return cx.need_dims(1);
+    }
+    let shape = cx.opt_ints("shape")?.ok_or_else(|| wrong("attribute shape is missing"))?;
+    Ok(shape.iter().map(|&d| Dim::Const(d)).collect())
+}
+
 fn dims(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
     cx.dims(0)
 }
 
 fn infer_reshape(cx: &mut InferCx<'_>) -> Result<()> {
     let x = cx.ty(0)?;
-    let wanted = if cx.version() < 5 && !cx.has(1) {
-        cx.opt_ints("shape")?
-            .ok_or_else(|| wrong("attribute shape is missing"))?
-            .iter()
-            .map(|&d| Dim::Const(d))
-            .collect()
-    } else {
-        cx.need_dims(1)?
-    };
+    let wanted = wanted(cx)?;
     let allow_zero = cx.int("allowzero", 0)? != 0;
     let mut shape = Vec::with_capacity(wanted.len());
     let mut unknown = None;
@@ -53,12 +72,18 @@ fn infer_reshape(cx: &mut InferCx<'_>) -> Result<()> {
             d => d,
         });
     }
-    let known: Dim = shape.iter().cloned().product();
+    // Of a shape known only at run time an extent is reckoned from the others and checked, so that the elements are as
+    // many as the operand's.
+    let open = |d: &Dim| d.as_const().is_none() && !x.shape.contains(d);
+    let fits = || shape.iter().cloned().product::<Dim>() == x.numel();
+    let empty = shape.iter().any(|d| d.is(0));
+    let unknown = unknown.or_else(|| if empty || fits() { None } else { shape.iter().rposition(open) });
+    let known: Dim = shape.iter().enumerate().filter(|(i, _)| Some(*i) != unknown).map(|(_, d)| d.clone()).product();
     if let Some(i) = unknown {
         shape[i] = match (x.numel().as_const(), known.as_const()) {
             (Some(n), Some(k)) if k > 0 && n % k == 0 => Dim::Const(n / k),
             (Some(_), Some(_)) => return Err(wrong(format!("{x} does not fit {}", crate::ir::ShapeText(&shape)))),
-            _ => x.numel().floor_div(&known),
+            _ => x.numel().quotient(&known),
         };
     } else if let (Some(n), Some(k)) = (x.numel().as_const(), known.as_const())
         && n != k

@@ -49,7 +49,7 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     cx.call(&[width, Dtype::U8], Select { c, a, b, y, dims: s.dims, c_strides, a_strides, b_strides })
 }
 
-/// Chosen by a condition that is known.
+/// Chosen by a condition that is an expression.
 fn dims(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
     if (0..3).any(|i| cx.rank(i).map_or(true, |r| r > 1)) || (0..3).all(|i| cx.constant(i).is_some()) {
         return None;
@@ -57,7 +57,17 @@ fn dims(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
     let (c, a, b) = (cx.dims(0)?, cx.dims(1)?, cx.dims(2)?);
     let n = [&c, &a, &b].iter().map(|v| v.len()).find(|&n| n != 1).unwrap_or(1);
     let at = |v: &[Dim], i: usize| if v.len() == 1 { v.first().cloned() } else { v.get(i).cloned() };
-    (0..n).map(|i| if at(&c, i)?.as_const()? != 0 { at(&a, i) } else { at(&b, i) }).collect()
+    let choose = |i| {
+        let (c, a, b) = (at(&c, i)?, at(&a, i)?, at(&b, i)?);
+        Some(match c.as_const() {
+            Some(0) => b,
+            Some(_) => a,
+            None if a == b => a,
+            // Truth values are 0 and 1.
+            None => c.clone() * a + (Dim::Const(1) - c) * b,
+        })
+    };
+    (0..n).map(choose).collect()
 }
 
 #[cfg(test)]

@@ -134,16 +134,25 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
 fn dims(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
     let all = cx.dims(0)?;
     let w = window(cx).ok()?;
-    let [start, n, step] = match (&w.starts[..], &w.dims[..], &w.steps[..]) {
-        ([start], [n], [step]) => [start.as_const()?, n.as_const()?, *step],
-        _ => return None,
-    };
-    (0..n)
-        .map(|i| {
-            let at = i.checked_mul(step)?.checked_add(start)?;
-            all.get(usize::try_from(at).ok()?).cloned()
-        })
-        .collect()
+    let shape = cx.ty(0).ok()?.const_dims()?;
+    let mut axes = Vec::with_capacity(shape.len());
+    for ((start, n), &step) in w.starts.iter().zip(&w.dims).zip(&w.steps) {
+        axes.push((start.as_const()?, n.as_const()?, step));
+    }
+    // Positions axis by axis, outermost first.
+    let mut places = vec![0i64];
+    for ((start, n, step), &extent) in axes.into_iter().zip(&shape) {
+        let extent = i64::try_from(extent).ok()?;
+        let mut next = Vec::new();
+        for place in places {
+            for i in 0..n {
+                let at = i.checked_mul(step)?.checked_add(start)?;
+                next.push(place.checked_mul(extent)?.checked_add(at)?);
+            }
+        }
+        places = next;
+    }
+    places.into_iter().map(|at| all.get(usize::try_from(at).ok()?).cloned()).collect()
 }
 
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {

@@ -8,7 +8,8 @@ use super::{InferCx, OpDef, tensor};
 use crate::ir::Dim;
 use crate::lower::LowerCx;
 
-pub(super) static OPS: &[OpDef] = &[OpDef::new("", "Transpose", &[1, 13, 21, 23, 24, 25], infer, lower)];
+pub(super) static OPS: &[OpDef] =
+    &[OpDef::new("", "Transpose", &[1, 13, 21, 23, 24, 25], infer, lower).with_dims(dims)];
 
 /// The permutation: given, or the reverse.
 pub fn permutation(cx: &NodeView<'_>) -> Result<Vec<usize>> {
@@ -18,6 +19,21 @@ pub fn permutation(cx: &NodeView<'_>) -> Result<Vec<usize>> {
         Some(p) if p.len() == rank => resolve_axes(p, rank).map_err(|e| e.at_attribute("perm")),
         Some(p) => Err(wrong(format!("{} axes for {}", p.len(), cx.ty(0)?)).at_attribute("perm")),
     }
+}
+
+/// Small integer tensors keep what is known of their elements.
+fn dims(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
+    let (all, shape, perm) = (cx.dims(0)?, cx.ty(0).ok()?.const_dims()?, permutation(cx).ok()?);
+    let mut strides = vec![1usize; shape.len()];
+    for i in (1..shape.len()).rev() {
+        strides[i - 1] = strides[i].checked_mul(shape[i])?;
+    }
+    let mut places = vec![0usize];
+    for a in perm {
+        places =
+            places.iter().flat_map(|p| (0..shape[a]).map(move |i| (p, i))).map(|(p, i)| p + i * strides[a]).collect();
+    }
+    places.into_iter().map(|at| all.get(at).cloned()).collect()
 }
 
 fn infer(cx: &mut InferCx<'_>) -> Result<()> {

@@ -226,7 +226,7 @@ fn neg_dims(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
 }
 
 fn not_dims(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
-    same_dims(cx)?.iter().map(|d| Some(Dim::Const(1 - d.as_const()?))).collect()
+    Some(same_dims(cx)?.into_iter().map(|d| Dim::Const(1) - d).collect())
 }
 
 #[cfg(test)]

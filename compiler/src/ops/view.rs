@@ -124,7 +124,8 @@ impl<'a> NodeView<'a> {
     /// As [`Self::dims`], with an error where the elements are only known at run time.
     pub fn need_dims(&self, i: usize) -> Result<Vec<Dim>> {
         self.id(i)?;
-        self.dims(i).ok_or_else(|| wrong("its values must be known at compile time here").at_input(i))
+        let missing = || wrong(format!("its values must be known at compile time here{}", self.how_to_bound(i)));
+        self.dims(i).ok_or_else(|| missing().at_input(i))
     }
 
     /// As [`Self::const_ints`], with an error where the elements are not constant.
@@ -144,7 +145,19 @@ impl<'a> NodeView<'a> {
 
     /// What to say where an operand's values are needed and no declared shape stands in for them.
     pub fn unknown(&self, i: usize) -> CompileError {
-        wrong("its values must be known at compile time, or the result's shape declared").at_input(i)
+        let how = self.how_to_bound(i);
+        wrong(format!("its values must be known at compile time, or the result's shape declared{how}")).at_input(i)
+    }
+
+    /// How the user bounds the values of an operand that is a graph input of few integers.
+    fn how_to_bound(&self, i: usize) -> String {
+        let (Some(v), Ok(ty)) = (self.node.input(i), self.ty(i)) else { return String::new() };
+        let ints = matches!(ty.dtype, Dtype::I64 | Dtype::I32) && ty.rank() <= 1;
+        if !ints || !self.graph.inputs.contains(&v) {
+            return String::new();
+        }
+        let name = crate::import::element_name(&self.graph.value(v).name, 0);
+        format!(" (or bounds given for each of them, as in --dim '{name}=1..8')")
     }
 
     /// Refuses an operand whose element type is not one of these.
@@ -304,24 +317,24 @@ pub fn resolve_axes(axes: &[i64], rank: usize) -> Result<Vec<usize>> {
     Ok(out)
 }
 
-/// The broadcast shape of several shapes (ONNX multidirectional broadcasting).
+/// Whether two shapes may be the same, as far as it is known. Lowering has the rest checked at run time
+/// ([`crate::lower::LowerCx::expect_equal`]).
+pub fn may_equal(a: &[Dim], b: &[Dim]) -> bool {
+    let apart = |(a, b): (&Dim, &Dim)| a != b && a.as_const().is_some() && b.as_const().is_some();
+    a.len() == b.len() && !a.iter().zip(b).any(apart)
+}
+
+/// The broadcast shape of several shapes (ONNX multidirectional broadcasting). Where extents are known only at run time,
+/// lowering has them checked ([`crate::lower::LowerCx::expect_broadcast`]).
 pub fn broadcast(shapes: &[&[Dim]]) -> Result<Vec<Dim>> {
     let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
     let mut out = vec![Dim::Const(1); rank];
     for shape in shapes {
         for (o, d) in out[rank - shape.len()..].iter_mut().zip(shape.iter()) {
-            if o == d || d.is(1) {
-                continue;
-            }
-            if o.is(1) {
-                *o = d.clone();
-            } else if o.as_const().is_some() && d.as_const().is_some() {
+            *o = o.broadcast(d).ok_or_else(|| {
                 let texts: Vec<_> = shapes.iter().map(|s| crate::ir::ShapeText(s).to_string()).collect();
-                return Err(wrong(format!("shapes {} do not broadcast", texts.join(" and "))));
-            } else if d.as_const().is_some() {
-                // A symbol against a constant other than 1: the constant, if the model is right; checked at run time.
-                *o = d.clone();
-            }
+                wrong(format!("shapes {} do not broadcast", texts.join(" and ")))
+            })?;
         }
     }
     Ok(out)

@@ -12,15 +12,15 @@ const MAX: i64 = 1 << 31;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     /// Kernel extents.
-    pub kernel: Vec<i64>,
+    pub kernel: Vec<Dim>,
     /// Steps.
     pub strides: Vec<i64>,
     /// Distances between taps.
     pub dilations: Vec<i64>,
     /// Padding before each axis.
-    pub pads_begin: Vec<i64>,
+    pub pads_begin: Vec<Dim>,
     /// Padding after each axis.
-    pub pads_end: Vec<i64>,
+    pub pads_end: Vec<Dim>,
 }
 
 /// What the attribute `auto_pad` says.
@@ -64,37 +64,38 @@ pub(crate) fn per_axis(cx: &NodeView<'_>, name: &str, n: usize, default: i64, mi
 
 impl Window {
     /// The window of a node over these spatial extents.
-    pub(crate) fn of(cx: &NodeView<'_>, spatial: &[Dim], kernel: Vec<i64>) -> Result<Self> {
+    pub(crate) fn of(cx: &NodeView<'_>, spatial: &[Dim], kernel: Vec<Dim>) -> Result<Self> {
         let n = spatial.len();
         let strides = per_axis(cx, "strides", n, 1, 1)?;
         let dilations = per_axis(cx, "dilations", n, 1, 1)?;
         let auto = auto_pad(cx)?;
-        let (mut pads_begin, mut pads_end) = (vec![0; n], vec![0; n]);
+        let mut pads_begin = vec![Dim::Const(0); n];
+        let mut pads_end = pads_begin.clone();
         match auto {
             AutoPad::Valid => {}
             AutoPad::NotSet => {
                 let pads = per_axis(cx, "pads", 2 * n, 0, 0)?;
-                pads_begin.copy_from_slice(&pads[..n]);
-                pads_end.copy_from_slice(&pads[n..]);
+                for i in 0..n {
+                    pads_begin[i] = Dim::Const(pads[i]);
+                    pads_end[i] = Dim::Const(pads[n + i]);
+                }
             }
             AutoPad::SameUpper | AutoPad::SameLower => {
                 for i in 0..n {
-                    let effective = (kernel[i] - 1) * dilations[i] + 1;
-                    let total = match spatial[i].as_const() {
-                        Some(x) => {
-                            let out = (x + strides[i] - 1) / strides[i];
-                            ((out - 1) * strides[i] + effective - x).max(0)
-                        }
-                        // With steps of one the padding does not depend on the extent.
-                        None if strides[i] == 1 => effective - 1,
-                        None => {
-                            return Err(wrong("SAME padding with a step needs a fixed extent").at_attribute("auto_pad"));
-                        }
+                    let effective = span(&kernel[i], dilations[i]);
+                    let stride = Dim::Const(strides[i]);
+                    // With steps of one the padding does not depend on the extent.
+                    let total = if strides[i] == 1 && !spatial[i].is(0) {
+                        effective - Dim::Const(1)
+                    } else {
+                        let out = spatial[i].ceil_div(&stride);
+                        let needed = (out - Dim::Const(1)) * stride + effective - spatial[i].clone();
+                        needed.at_least(&Dim::Const(0))
                     };
-                    let small = total / 2;
+                    let small = total.floor_div(&Dim::Const(2));
                     let upper = auto == AutoPad::SameUpper;
-                    pads_begin[i] = if upper { small } else { total - small };
-                    pads_end[i] = total - pads_begin[i];
+                    pads_begin[i] = if upper { small } else { total.clone() - small };
+                    pads_end[i] = total - pads_begin[i].clone();
                 }
             }
         }
@@ -106,9 +107,9 @@ impl Window {
     pub(crate) fn output(&self, spatial: &[Dim], ceil: bool) -> Result<Vec<Dim>> {
         let mut out = Vec::with_capacity(spatial.len());
         for (i, x) in spatial.iter().enumerate() {
-            let effective = (self.kernel[i] - 1).saturating_mul(self.dilations[i]).saturating_add(1);
-            let padded = x.clone() + Dim::Const(self.pads_begin[i]) + Dim::Const(self.pads_end[i]);
-            let room = padded - Dim::Const(effective);
+            let effective = span(&self.kernel[i], self.dilations[i]);
+            let padded = x.clone() + self.pads_begin[i].clone() + self.pads_end[i].clone();
+            let room = padded - effective.clone();
             if room.as_const().is_some_and(|r| r < 0) {
                 return Err(wrong(format!(
                     "a window of {effective} does not fit axis {}: {x} with padding {} and {}",
@@ -119,15 +120,28 @@ impl Window {
             }
             let stride = Dim::Const(self.strides[i]);
             let mut n = if ceil { room.ceil_div(&stride) } else { room.floor_div(&stride) } + Dim::Const(1);
-            if ceil
-                && let (Some(c), Some(x)) = (n.as_const(), x.as_const())
-                && (c - 1) * self.strides[i] >= x + self.pads_begin[i]
-            {
-                n = Dim::Const(c - 1);
+            if ceil {
+                // Windows that start before the end: ceil((x + pad) / stride).
+                n = n.at_most(&(x.clone() + self.pads_begin[i].clone()).ceil_div(&stride));
             }
             out.push(n);
         }
         Ok(out)
+    }
+
+    /// The kernel's extents, leading axes of extent 1 filled in.
+    pub(crate) fn kernel3(&self) -> [Dim; 3] {
+        three_dims(&self.kernel)
+    }
+
+    /// Padding before each axis, leading axes filled in.
+    pub(crate) fn pads_begin3(&self) -> [Dim; 3] {
+        filled(&self.pads_begin, 0)
+    }
+
+    /// Padding after each axis, leading axes filled in.
+    pub(crate) fn pads_end3(&self) -> [Dim; 3] {
+        filled(&self.pads_end, 0)
     }
 
     /// Three numbers from one a spatial axis, leading axes of extent 1 filled in.
@@ -140,7 +154,16 @@ impl Window {
 
 /// Three extents from spatial ones, leading axes of extent 1 filled in.
 pub(crate) fn three_dims(spatial: &[Dim]) -> [Dim; 3] {
+    filled(spatial, 1)
+}
+
+fn filled(values: &[Dim], fill: i64) -> [Dim; 3] {
     std::array::from_fn(|i| {
-        (i + spatial.len()).checked_sub(3).and_then(|j| spatial.get(j)).cloned().unwrap_or(Dim::Const(1))
+        (i + values.len()).checked_sub(3).and_then(|j| values.get(j)).cloned().unwrap_or(Dim::Const(fill))
     })
+}
+
+/// Positions that a kernel's taps reach over.
+pub(crate) fn span(kernel: &Dim, dilation: i64) -> Dim {
+    (kernel.clone() - Dim::Const(1)) * Dim::Const(dilation) + Dim::Const(1)
 }

@@ -25,6 +25,18 @@ pub fn remove_dead(graph: &mut Graph) {
     graph.nodes = kept;
 }
 
+/// Equal for nodes that compute the same from the same operands.
+pub(super) fn key(node: &crate::ir::Node) -> String {
+    let wanted: Vec<bool> = node.outputs.iter().map(Option::is_some).collect();
+    format!(
+        "{} {} {:?} {:?} {wanted:?}",
+        node.full_op(),
+        node.version,
+        node.inputs,
+        node.attrs.iter().map(|(k, a)| format!("{k}={a:?}")).collect::<Vec<_>>()
+    )
+}
+
 /// Merges nodes that compute the same from the same operands.
 pub fn merge_equal(graph: &mut Graph) {
     let mut seen: HashMap<String, usize> = HashMap::new();
@@ -40,15 +52,13 @@ pub fn merge_equal(graph: &mut Graph) {
         let pure = node.bodies.is_empty() && crate::ops::find(&node).is_ok_and(|op| op.pure);
         let large = node.attrs.values().any(|a| matches!(a, Attr::Tensor(_) | Attr::Tensors(_)));
         if pure && !large {
-            let wanted: Vec<bool> = node.outputs.iter().map(Option::is_some).collect();
-            let key = format!(
-                "{} {} {:?} {:?} {wanted:?}",
-                node.full_op(),
-                node.version,
-                node.inputs,
-                node.attrs.iter().map(|(k, a)| format!("{k}={a:?}")).collect::<Vec<_>>()
-            );
-            if let Some(&first) = seen.get(&key) {
+            let key = key(&node);
+            let same_types = |first: &usize| {
+                let pairs = node.outputs.iter().zip(&kept[*first].outputs);
+                pairs.into_iter().all(|(a, b)| a.zip(*b).is_none_or(|(a, b)| graph.value(a).ty == graph.value(b).ty))
+            };
+            // Results with extents of their own have readers whose types name them.
+            if let Some(&first) = seen.get(&key).filter(|first| same_types(first)) {
                 for (mine, theirs) in node.outputs.iter().zip(kept[first].outputs.clone()) {
                     if let (Some(mine), Some(theirs)) = (mine, theirs) {
                         same.insert(*mine, theirs);

@@ -1,8 +1,8 @@
-//! Contrib operators on quantised tensors that have no kernel of their own, as the operators they are defined by.
+//! Contrib operators that have no kernel of their own, as the operators they are defined by.
 //!
 //! In: the imported graph, before inference. Out: QLinearAveragePool, QLinearSoftmax, QLinearReduceMean, QLinearWhere and
 //! those whose scales are found at run time as DequantizeLinear, the float operator, QuantizeLinear; MatMulNBits and
-//! DynamicQuantizeLSTM over their weights as floats; NhwcConv between transpositions, Pad and
+//! DynamicQuantizeLSTM over their weights as floats; FusedGemm as Gemm and activation; NhwcConv between transpositions, Pad and
 //! ConvTransposeWithDynamicPads as ONNX's own.
 //! Source: <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>
 
@@ -11,6 +11,24 @@ use crate::ops::quant::{const_f32s, float_tensor};
 use kiln_kernels::Dtype;
 use std::collections::BTreeMap;
 
+/// The `com.microsoft` operators that are expanded (some only where they have no kernel).
+pub const EXPANDED: &[&str] = &[
+    "ConvTransposeWithDynamicPads",
+    "DynamicQuantizeLSTM",
+    "FusedGemm",
+    "MatMulNBits",
+    "NhwcConv",
+    "NhwcFusedConv",
+    "Pad",
+    "QLinearAveragePool",
+    "QLinearConcat",
+    "QLinearLeakyRelu",
+    "QLinearReduceMean",
+    "QLinearSigmoid",
+    "QLinearSoftmax",
+    "QLinearWhere",
+];
+
 /// Expands every such node. What does not fit its definition is left for inference to refuse.
 pub(super) fn expand(graph: &mut Graph) {
     if !graph.nodes.iter().any(|n| n.domain == "com.microsoft") {
@@ -18,7 +36,8 @@ pub(super) fn expand(graph: &mut Graph) {
     }
     let nodes = std::mem::take(&mut graph.nodes);
     for node in nodes {
-        let done = node.domain == "com.microsoft" && expand_node(graph, &node).is_some();
+        let ours = node.domain == "com.microsoft" && EXPANDED.contains(&node.op.as_str());
+        let done = ours && expand_node(graph, &node).is_some();
         if !done {
             graph.nodes.push(node);
         }
@@ -50,6 +69,7 @@ fn expand_node(graph: &mut Graph, node: &Node) -> Option<()> {
             quantize(graph, node, y, 0)
         }
         "QLinearAveragePool" => average_pool_last(graph, node),
+        "FusedGemm" => fused_gemm(graph, node),
         "NhwcConv" => nhwc_conv(graph, node, ("", "Conv", 11)),
         "NhwcFusedConv" => nhwc_conv(graph, node, ("com.microsoft", "FusedConv", 1)),
         "Pad" => {
@@ -175,6 +195,32 @@ fn nhwc_conv(graph: &mut Graph, node: &Node, (domain, op, version): (&str, &str,
     }
     let (name, outputs) = (node.name.clone(), node.outputs.clone());
     graph.nodes.push(plain(name, "Transpose", 13, channels(rank, false), vec![Some(y)], outputs));
+    Some(())
+}
+
+/// The activations that FusedGemm may have; their attributes are prefixed.
+const ACTIVATIONS: &[&str] =
+    &["Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu"];
+
+/// A Gemm, and the activation behind it, which a later pass may fuse again.
+fn fused_gemm(graph: &mut Graph, node: &Node) -> Option<()> {
+    let own = attrs(node, &["alpha", "beta", "transA", "transB"]);
+    let op = match node.attrs.get("activation") {
+        None => "",
+        Some(Attr::Str(op)) => std::str::from_utf8(op).ok()?,
+        Some(_) => return None,
+    };
+    if op.is_empty() {
+        graph.nodes.push(plain(node.name.clone(), "Gemm", 13, own, node.inputs.clone(), node.outputs.clone()));
+        return Some(());
+    }
+    if !ACTIVATIONS.contains(&op) {
+        return None;
+    }
+    let prefixed = |(k, v): (&String, &Attr)| Some((k.strip_prefix("activation_")?.to_owned(), v.clone()));
+    let of_activation = node.attrs.iter().filter_map(prefixed).collect();
+    let y = add(graph, node, "Gemm", 13, own, node.inputs.clone());
+    graph.nodes.push(plain(node.name.clone(), op, 14, of_activation, vec![Some(y)], node.outputs.clone()));
     Some(())
 }
 
@@ -377,6 +423,19 @@ mod tests {
             .run()
             .unwrap();
         assert_eq!((y[0].dims(), y[0].to_u8s().unwrap()), (&[1, 1, 1, 2][..], vec![20, 4]));
+    }
+
+    #[test]
+    fn product_and_activation() {
+        let c = case("com.microsoft", "FusedGemm", 1)
+            .input(Tensor::from_f32s(&[1, 2], &[1., 2.]))
+            .input(Tensor::from_f32s(&[2, 2], &[1., -10., 2., 3.]))
+            .input(Tensor::from_f32s(&[1, 2], &[1., 1.]))
+            .attr("alpha", Attr::Float(0.5))
+            .attr("activation", Attr::Str("LeakyRelu".into()))
+            .attr("activation_alpha", Attr::Float(0.25));
+        assert_eq!(c.run_f32(), [3.5, -0.25]);
+        assert!(c.attr("activation", Attr::Str("Sine".into())).infer().is_err());
     }
 
     #[test]

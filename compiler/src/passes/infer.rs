@@ -6,11 +6,12 @@
 use super::{bodies, sequences, strings};
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::exec;
-use crate::ir::{Dim, Graph, Node, Tensor, TensorType, Type, ValueId};
+use crate::ir::{Attr, Dim, Graph, Node, Tensor, TensorType, Type, ValueId};
 use crate::lower::{self, Lowered};
 use crate::ops::{self, InferCx, OpDef, view::NodeView};
 use kiln_kernels::isa::Isa;
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// A folded constant may be this large in any case …
@@ -22,7 +23,7 @@ const FOLD_MAX_BYTES: usize = 1 << 28;
 
 /// Infers types and folds constants.
 pub fn infer(graph: &mut Graph) -> Result<(), CompileErrors> {
-    let mut next_slot = 0;
+    let mut next_slot = graph.nodes.iter().map(ops::read_ints::slots_end).max().unwrap_or(0);
     let result = infer_in(graph, &mut next_slot);
     graph.n_slots = next_slot;
     result
@@ -36,11 +37,13 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
     let nodes = std::mem::take(&mut graph.nodes);
     let mut kept = Vec::with_capacity(nodes.len());
     let mut ahead: VecDeque<Node> = nodes.into();
+    let mut equal = Equal::default();
     while let Some(mut node) = ahead.pop_front() {
         if let Some(branch) = bodies::taken(graph, &node) {
             branch.into_iter().rev().for_each(|n| ahead.push_front(n));
             continue;
         }
+        equal.follow(&mut node);
         if let Some(others) = sequences::folded(graph, &node).or_else(|| strings::replaced(graph, &node)) {
             others.into_iter().rev().for_each(|n| ahead.push_front(n));
             continue;
@@ -58,6 +61,10 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
         if untyped {
             // Behind a failed node: its error is enough.
             kept.push(node);
+            continue;
+        }
+        // Before types are made, so that equal nodes do not get extents of their own.
+        if equal.is_known(&node, op) {
             continue;
         }
         if !node.bodies.is_empty()
@@ -92,7 +99,46 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
         }
     }
     graph.nodes = kept;
+    graph.substitute(&equal.same);
     errors.or_ok(())
+}
+
+/// Nodes seen so far, and the values that are others.
+#[derive(Default)]
+struct Equal {
+    seen: HashMap<String, Vec<Option<ValueId>>>,
+    same: BTreeMap<ValueId, ValueId>,
+}
+
+impl Equal {
+    /// Names operands and captured values by the values they are.
+    fn follow(&self, node: &mut Node) {
+        let captured = node.bodies.values_mut().flat_map(|b| &mut b.captures).map(|(outer, _)| outer);
+        for v in node.inputs.iter_mut().flatten().chain(captured) {
+            if let Some(first) = self.same.get(v) {
+                *v = *first;
+            }
+        }
+    }
+
+    /// Whether an earlier node computes the same: its results stand for this one's from here on.
+    fn is_known(&mut self, node: &Node, op: &OpDef) -> bool {
+        let large = node.attrs.values().any(|a| matches!(a, Attr::Tensor(_) | Attr::Tensors(_)));
+        if !op.pure || !node.bodies.is_empty() || large {
+            return false;
+        }
+        match self.seen.entry(super::dead::key(node)) {
+            Entry::Vacant(free) => {
+                free.insert(node.outputs.clone());
+                false
+            }
+            Entry::Occupied(first) => {
+                let pairs = node.outputs.iter().zip(first.get());
+                self.same.extend(pairs.filter_map(|(mine, theirs)| mine.zip(*theirs)));
+                true
+            }
+        }
+    }
 }
 
 /// Folds what has constant operands in an inferred graph.

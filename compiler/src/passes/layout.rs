@@ -42,7 +42,8 @@ pub fn assign(graph: &mut Graph) {
 fn blockable(ty: &TensorType) -> bool {
     matches!(ty.dtype, Dtype::F32 | Dtype::U8 | Dtype::I8)
         && ty.rank() >= 3
-        && ty.const_dims().is_some_and(|d| !d.contains(&0))
+        && ty.shape[1].as_const().is_some()
+        && !ty.shape.iter().any(|d| d.is(0))
 }
 
 fn mode(graph: &Graph, node: &Node) -> Mode {
@@ -150,7 +151,7 @@ fn data_operands<'g>(graph: &'g Graph, node: &'g Node, mode: Mode) -> impl Itera
 
 fn bytes(graph: &Graph, v: ValueId) -> u64 {
     let ty = graph.tensor_type(v).ok();
-    ty.and_then(|t| t.bytes().as_const()).and_then(|b| u64::try_from(b).ok()).unwrap_or(0)
+    ty.and_then(|t| t.bytes().upper()).and_then(|b| u64::try_from(b).ok()).unwrap_or(0)
 }
 
 /// For every node, whether it works on blocked values (`First`: gives one).

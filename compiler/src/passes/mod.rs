@@ -17,6 +17,7 @@ mod rewrite;
 mod sequences;
 mod strings;
 
+pub use expand::EXPANDED;
 pub use infer::infer;
 pub use qdq::fuse_qdq;
 

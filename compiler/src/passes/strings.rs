@@ -303,7 +303,8 @@ fn one_hot(graph: &mut Graph, node: &Node) -> Option<Vec<Node>> {
     let n = keys.len() as i64;
     let places = fresh(graph, node, "places");
     let keys = Attr::Strs(keys.into_iter().map(String::into_bytes).collect());
-    let look_up = beside(node, ("kiln", "StringIndex", 1), vec![("keys", keys)], node.inputs.clone(), vec![Some(places)]);
+    let look_up =
+        beside(node, ("kiln", "StringIndex", 1), vec![("keys", keys)], node.inputs.clone(), vec![Some(places)]);
     let mut encoder = Node { inputs: vec![Some(places)], ..node.clone() };
     encoder.attrs.remove("cats_strings");
     encoder.attrs.insert("cats_int64s".into(), Attr::Ints((0..n).collect()));

@@ -87,40 +87,49 @@ pub fn queues(n: usize, scheme: Scheme) -> [Vec<Work>; 3] {
     [engine, compute, Vec::new()]
 }
 
+/// What must be done before a piece of work may begin, beyond what stands before it in its queue: the data is there, the
+/// buffer is free.
+pub fn needs(work: Work, scheme: Scheme) -> [Option<Work>; 2] {
+    let b = scheme.n_buffers.max(1);
+    let waits_for_store = scheme.in_place || b == 1;
+    match work {
+        Work::Load(i) if waits_for_store => [i.checked_sub(b).map(Work::Store), None],
+        Work::Load(i) => [i.checked_sub(b).map(Work::Compute), None],
+        Work::Compute(i) if waits_for_store => [Some(Work::Load(i)), None],
+        Work::Compute(i) => [Some(Work::Load(i)), i.checked_sub(b).map(Work::Store)],
+        Work::Store(i) => [Some(Work::Compute(i)), None],
+    }
+}
+
 /// Runs the queues: begin and end of each piece of work, and the end of all.
 pub fn simulate(times: &TileTimes, scheme: Scheme) -> u64 {
     let n = times.compute_ns.len();
-    let b = scheme.n_buffers.max(1);
     let queues = queues(n, scheme);
-    let (mut loaded, mut computed, mut stored) = (vec![None; n], vec![None; n], vec![None; n]);
+    // Loaded, computed, stored: when, once that is known.
+    let mut done = [vec![None; n], vec![None; n], vec![None; n]];
+    let place = |work: Work| match work {
+        Work::Load(i) => (0, i, times.load_ns[i]),
+        Work::Compute(i) => (1, i, times.compute_ns[i]),
+        Work::Store(i) => (2, i, times.store_ns[i]),
+    };
     let mut at = [0usize; 3];
     let mut now = [0u64; 3];
     loop {
         let mut moved = false;
         for q in 0..3 {
-            while let Some(work) = queues[q].get(at[q]) {
-                // When what it needs is there: the buffer, the data. `None` while that is not known yet.
-                let free = |done: &[Option<u64>], i: usize| if i < b { Some(0) } else { done[i - b] };
-                let waits_for_store = scheme.in_place || b == 1;
-                let ready = match *work {
-                    Work::Load(i) if waits_for_store => free(&stored, i),
-                    Work::Load(i) => free(&computed, i),
-                    Work::Compute(i) if waits_for_store => loaded[i],
-                    Work::Compute(i) => loaded[i].zip(free(&stored, i)).map(|(a, b): (u64, u64)| a.max(b)),
-                    Work::Store(i) => computed[i],
-                };
+            while let Some(&work) = queues[q].get(at[q]) {
+                let ready = needs(work, scheme).into_iter().flatten().try_fold(0u64, |ready, need| {
+                    let (kind, i, _) = place(need);
+                    done[kind][i].map(|ns: u64| ns.max(ready))
+                });
                 let Some(ready) = ready else { break };
-                let (ns, done) = match *work {
-                    Work::Load(i) => (times.load_ns[i], &mut loaded[i]),
-                    Work::Compute(i) => (times.compute_ns[i], &mut computed[i]),
-                    Work::Store(i) => (times.store_ns[i], &mut stored[i]),
-                };
+                let (kind, i, ns) = place(work);
                 // Nothing to store takes no turn on the engine.
-                if ns == 0 && matches!(work, Work::Store(_)) {
-                    *done = Some(ready);
+                if ns == 0 && kind == 2 {
+                    done[kind][i] = Some(ready);
                 } else {
                     now[q] = now[q].max(ready) + ns;
-                    *done = Some(now[q]);
+                    done[kind][i] = Some(now[q]);
                 }
                 at[q] += 1;
                 moved = true;

@@ -12,111 +12,21 @@ pub use tasks::costs;
 
 use crate::error::{CompileError, Stage};
 use crate::ir::Graph;
-use crate::lower::{Buffer, BufferKind, Lowered, Step};
-use crate::plan::id::{DeviceId, EventId, TaskId};
-use crate::plan::insert::Resource;
-use crate::plan::order::StepAt;
-use crate::plan::schedule::{self as planner, Part, Planned};
+use crate::lower::{Buffer, BufferKind, Call, Lowered, Step};
+use crate::memory;
+use crate::plan::schedule::{self as planner, Planned};
 use crate::plan::target::Target;
-use kiln_kernels::Role;
+use crate::schedule::{Schedule, StreamStep};
 use std::collections::BTreeSet;
 
-/// One step of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamStep {
-    /// Runs a step of the program.
-    Run(usize),
-    /// Goes on once another stream has done its first `count` runs.
-    Wait {
-        /// The other stream.
-        stream: usize,
-        /// How many of its runs must be done.
-        count: usize,
-    },
-}
-
-/// What each stream does, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Schedule {
-    /// The streams; at least one.
-    pub streams: Vec<Vec<StreamStep>>,
-    /// What the target says the run takes, in nanoseconds.
-    pub predicted_ns: u64,
-    /// The same for one stream.
-    pub sequential_ns: u64,
-    /// Begin and end of every step of the program, as predicted, in nanoseconds.
-    pub times: Vec<(u64, u64)>,
-}
-
-impl Schedule {
-    /// One stream that runs all steps in order; `costs` are their predicted times.
-    pub fn one(costs: &[u64]) -> Self {
-        let mut now = 0u64;
-        let mut next = |ns: &u64| {
-            let start = now;
-            now = now.saturating_add(*ns);
-            (start, now)
-        };
-        let times: Vec<_> = costs.iter().map(&mut next).collect();
-        let streams = vec![(0..costs.len()).map(StreamStep::Run).collect()];
-        Self { streams, predicted_ns: now, sequential_ns: now, times }
-    }
-
-    /// The counts of each stream that others wait for: after so many runs it says how far it is.
-    pub fn signals(&self) -> Vec<BTreeSet<usize>> {
-        let mut all = vec![BTreeSet::new(); self.streams.len()];
-        for step in self.streams.iter().flatten() {
-            if let StreamStep::Wait { stream, count } = *step {
-                all[stream].insert(count);
-            }
-        }
-        all
-    }
-
-    /// Number of waits.
-    pub fn n_waits(&self) -> usize {
-        self.streams.iter().flatten().filter(|s| matches!(s, StreamStep::Wait { .. })).count()
-    }
-
-    /// The same with events in place of counts, and where each step of the program stands: what the planner's partial
-    /// order works on.
-    pub(crate) fn events(&self) -> (planner::Schedule, Vec<StepAt>) {
-        let mut n_events = 0;
-        let mut signals: Vec<std::collections::BTreeMap<usize, EventId>> = Vec::new();
-        for counts in self.signals() {
-            let event = |count| {
-                n_events += 1;
-                (count, EventId::new(n_events - 1))
-            };
-            signals.push(counts.into_iter().map(event).collect());
-        }
-        let n_steps = self.streams.iter().flatten().filter(|s| matches!(s, StreamStep::Run(_))).count();
-        let mut at = vec![StepAt { stream: 0, step: 0 }; n_steps];
-        let mut streams = Vec::new();
-        for (s, steps) in self.streams.iter().enumerate() {
-            let (mut out, mut done) = (Vec::new(), 0);
-            for step in steps {
-                match *step {
-                    StreamStep::Run(i) => {
-                        at[i] = StepAt { stream: s, step: out.len() };
-                        out.push(planner::Step::Launch(Part { task: TaskId::new(i), shard: 0, of: 1 }));
-                        done += 1;
-                        out.extend(signals[s].get(&done).map(|&e| planner::Step::Signal(e)));
-                    }
-                    StreamStep::Wait { stream, count } => {
-                        let event = signals[stream].get(&count);
-                        out.extend(event.map(|&event| planner::Step::Wait { event, latency_ns: 0 }));
-                    }
-                }
-            }
-            streams.push(planner::Stream { on: Resource::Device(DeviceId(0)), steps: out });
-        }
-        (planner::Schedule { streams, n_events }, at)
-    }
-}
-
 /// A schedule must end this many thousandths earlier than one stream, or there is only one.
-const LEAST_GAIN_PERMILLE: u64 = 30;
+const LEAST_GAIN_PERMILLE: u128 = 30;
+/// Several streams may make the arena so many thousandths larger than one stream's.
+const MOST_MEMORY_PERMILLE: u128 = 100;
+/// How much later than the quickest a schedule may end that needs less memory, in thousandths.
+const MOST_DELAY_PERMILLE: u128 = 50;
+/// Calls that are kept whole for memory, at most.
+const MAX_ROUNDS: usize = 8;
 
 /// Decides streams for the machine the program runs on: see [`plan_for`].
 pub fn plan(graph: &Graph, lowered: Lowered, n_streams: usize) -> Result<(Lowered, Schedule), CompileError> {
@@ -138,22 +48,81 @@ pub fn plan_for(graph: &Graph, lowered: Lowered, target: &Target) -> Result<(Low
     if n_streams < 2 || lowered.steps.is_empty() {
         return Ok((lowered, one));
     }
-    let list = tasks::list(&lowered, &costs, target, n_streams);
-    let best = planner::best(&list, target, true);
-    let gain = one.predicted_ns.saturating_sub(best.timeline.end_ns);
-    if u128::from(gain) * 1000 < u128::from(one.predicted_ns) * u128::from(LEAST_GAIN_PERMILLE) {
-        return Ok((lowered, one));
+    let mut list = tasks::list(&lowered, &costs, &private_scratch(&lowered), target, n_streams);
+    let allowed = u128::from(memory::least(&lowered, &one)?.0) * (1000 + MOST_MEMORY_PERMILLE) / 1000;
+    for round in 0.. {
+        let mut all = planner::all(&list, target, true);
+        all.sort_by_key(|p| (p.timeline.end_ns, p.schedule.n_waits()));
+        let Some(first) = all.first().map(|p| u128::from(p.timeline.end_ns)) else { break };
+        if first * 1000 > u128::from(one.predicted_ns) * (1000 - LEAST_GAIN_PERMILLE) {
+            break;
+        }
+        all.retain(|p| u128::from(p.timeline.end_ns) * 1000 <= first * (1000 + MOST_DELAY_PERMILLE));
+        // The last resort: slower, but in the order of one stream.
+        let worth = |p: &Planned| {
+            u128::from(p.timeline.end_ns) * 1000 <= u128::from(one.predicted_ns) * (1000 - LEAST_GAIN_PERMILLE)
+        };
+        all.extend(planner::planned_in_step(&list, target).filter(worth));
+        let (bytes, carried, peak) = smallest(&lowered, &all, allowed)?;
+        let whole = if bytes <= allowed { None } else { largest_scratch(&carried.lowered, &peak, &carried.tasks) };
+        match whole.filter(|_| round < MAX_ROUNDS) {
+            Some(task) => list.tasks[task].splits = 1,
+            None => {
+                let schedule = Schedule { sequential_ns: one.predicted_ns, ..carried.schedule };
+                return Ok((carried.lowered, schedule));
+            }
+        }
     }
+    Ok((lowered, one))
+}
+
+/// Of schedules, the quickest first, the first that needs no more bytes than allowed, or else the smallest one; with its
+/// bytes and the buffers that need them.
+fn smallest(whole: &Lowered, all: &[Planned], allowed: u128) -> Result<(u128, Carried, Vec<usize>), CompileError> {
     let deadlock = || CompileError::new(Stage::Plan, "a schedule that deadlocks (a bug in the compiler)");
-    let (lowered, mut schedule) = carry_out(lowered, &best).ok_or_else(deadlock)?;
-    schedule.sequential_ns = one.predicted_ns;
-    Ok((lowered, schedule))
+    let mut best: Option<(u128, Carried, Vec<usize>)> = None;
+    for planned in all {
+        let carried = carry_out(whole, planned).ok_or_else(deadlock)?;
+        let (bytes, peak) = memory::least(&carried.lowered, &carried.schedule)?;
+        let bytes = u128::from(bytes);
+        if best.as_ref().is_none_or(|(least, ..)| bytes < *least) {
+            best = Some((bytes, carried, peak));
+        }
+        if bytes <= allowed {
+            break;
+        }
+    }
+    best.ok_or_else(deadlock)
+}
+
+/// The task with the largest scratch of its own for each part, of those that are there when memory is fullest.
+fn largest_scratch(lowered: &Lowered, peak: &[usize], tasks: &[(usize, bool)]) -> Option<usize> {
+    let mut best: Option<(Option<i64>, usize)> = None;
+    for (step, &(task, is_part)) in lowered.steps.iter().zip(tasks) {
+        for o in step.call.operands().iter().filter(|o| is_part && o.writes()) {
+            let b = o.operand.mem as usize;
+            let scratch = lowered.buffers[b].kind == BufferKind::Scratch && peak.contains(&b);
+            let bytes = lowered.buffers[b].bytes.upper();
+            if scratch && best.is_none_or(|(most, _)| most < bytes) {
+                best = Some((bytes, task));
+            }
+        }
+    }
+    best.map(|(_, task)| task)
+}
+
+/// A schedule as calls.
+struct Carried {
+    lowered: Lowered,
+    schedule: Schedule,
+    /// For each call its task, and whether it is one of several parts.
+    tasks: Vec<(usize, bool)>,
 }
 
 /// Turns a schedule of tasks into calls in one order, and streams of them.
-fn carry_out(mut lowered: Lowered, planned: &Planned) -> Option<(Lowered, Schedule)> {
-    let steps: Vec<Step> = std::mem::take(&mut lowered.steps);
-    let private = private_scratch(&lowered, &steps);
+fn carry_out(whole: &Lowered, planned: &Planned) -> Option<Carried> {
+    let private = private_scratch(whole);
+    let (mut steps, mut buffers, mut tasks) = (Vec::new(), whole.buffers.clone(), Vec::new());
     let used: Vec<usize> =
         (0..planned.schedule.streams.len()).filter(|&s| !planned.schedule.streams[s].steps.is_empty()).collect();
     let mut schedule = Schedule { streams: vec![Vec::new(); used.len()], ..Schedule::default() };
@@ -178,28 +147,28 @@ fn carry_out(mut lowered: Lowered, planned: &Planned) -> Option<(Lowered, Schedu
             }
             ref step => {
                 let part = step.part()?;
-                schedule.streams[s].push(StreamStep::Run(lowered.steps.len()));
+                schedule.streams[s].push(StreamStep::Run(steps.len()));
                 schedule.times.push(planned.timeline.steps[used[s]][next[s]]);
                 done[s] += 1;
-                let from = &steps[part.task.idx()];
-                let call = split::part(&*from.call, part.shard, part.of)?;
-                let mut step = Step { call, node_idx: from.node_idx };
+                let from = &whole.steps[part.task.idx()];
+                let mut call = split::part(&*from.call, part.shard, part.of)?;
                 if part.shard > 0 {
-                    own_scratch(&mut lowered, &mut step, &private);
+                    own_scratch(&mut buffers, &mut *call, &private);
                 }
-                lowered.steps.push(step);
+                steps.push(Step { call, node_idx: from.node_idx });
+                tasks.push((part.task.idx(), part.of > 1));
             }
         }
         next[s] += 1;
     }
     let all = (0..used.len()).all(|s| next[s] == planned.schedule.streams[used[s]].steps.len());
-    all.then_some((lowered, schedule))
+    all.then(|| Carried { lowered: whole.with_steps(steps, buffers), schedule, tasks })
 }
 
 /// Scratch that one call alone uses: each of its parts gets its own.
-fn private_scratch(lowered: &Lowered, steps: &[Step]) -> Vec<bool> {
+fn private_scratch(lowered: &Lowered) -> Vec<bool> {
     let mut users = vec![0usize; lowered.buffers.len()];
-    for step in steps {
+    for step in &lowered.steps {
         let touched: BTreeSet<u32> = step.call.operands().iter().map(|o| o.operand.mem).collect();
         touched.into_iter().for_each(|b| users[b as usize] += 1);
     }
@@ -207,41 +176,17 @@ fn private_scratch(lowered: &Lowered, steps: &[Step]) -> Vec<bool> {
     lowered.buffers.iter().zip(users).map(|(b, n)| scratch(b) && n == 1).collect()
 }
 
-fn own_scratch(lowered: &mut Lowered, step: &mut Step, private: &[bool]) {
-    let written = step.call.operands().into_iter().filter(|o| matches!(o.role, Role::Write | Role::Update));
+/// Gives a part scratch of its own.
+fn own_scratch(buffers: &mut Vec<Buffer>, call: &mut dyn Call, private: &[bool]) {
+    let written = call.operands().into_iter().filter(|o| o.writes());
     let mine: BTreeSet<u32> = written.map(|o| o.operand.mem).filter(|&b| private[b as usize]).collect();
     for old in mine {
-        let new = lowered.buffers.len() as u32;
-        lowered.buffers.push(lowered.buffers[old as usize].clone());
-        step.call.relocate(&mut |o| {
+        let new = buffers.len() as u32;
+        buffers.push(buffers[old as usize].clone());
+        call.relocate(&mut |o| {
             if o.mem == old {
                 o.mem = new;
             }
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use StreamStep::{Run, Wait};
-
-    #[test]
-    fn one_stream_has_no_waits() {
-        let one = Schedule::one(&[3, 4]);
-        assert_eq!(one.streams, [[Run(0), Run(1)]]);
-        assert_eq!((one.predicted_ns, one.times), (7, vec![(0, 3), (3, 7)]));
-    }
-
-    #[test]
-    fn waits_become_events() {
-        let streams = vec![vec![Run(0), Run(2)], vec![Run(1), Wait { stream: 0, count: 1 }, Run(3)]];
-        let schedule = Schedule { streams, ..Schedule::default() };
-        assert_eq!(schedule.signals(), [BTreeSet::from([1]), BTreeSet::new()]);
-        let (events, at) = schedule.events();
-        let order = crate::plan::order::HappensBefore::new(&events).unwrap();
-        let before = |a: usize, b: usize| order.before(at[a], at[b]);
-        assert!(before(0, 3) && before(0, 2) && before(1, 3));
-        assert!(!before(2, 3) && !before(0, 1) && !before(3, 2));
     }
 }

@@ -130,10 +130,14 @@ fn narrowed(call: &dyn Call, i: u32, k: u32) -> bool {
 }
 
 /// The tasks: one for each call.
-pub(super) fn list(lowered: &Lowered, costs: &[u64], target: &Target, n_streams: usize) -> TaskList {
+///
+/// `private` says of every buffer whether it is scratch of one call alone: parts of others would share it.
+pub(super) fn list(lowered: &Lowered, costs: &[u64], private: &[bool], target: &Target, n_streams: usize) -> TaskList {
     let needs = needs(lowered);
     let most = u32::try_from(n_streams).unwrap_or(u32::MAX);
-    let splits: Vec<u32> = lowered.steps.iter().map(|s| split::n_parts(&*s.call, most)).collect();
+    let own = |o: &CallOperand| o.name != "scratch" || private[o.operand.mem as usize];
+    let parts = |call: &dyn Call| if call.operands().iter().all(own) { split::n_parts(call, most) } else { 1 };
+    let splits: Vec<u32> = lowered.steps.iter().map(|s| parts(&*s.call)).collect();
     let device = target.device(target.host);
     let form = Form { layout: LayoutId(0), dtype: DtypeId(0), bytes: 0 };
     let mut list = TaskList::default();

@@ -7,13 +7,16 @@
 //! Method: vector clocks along the list; for every byte range of the arena how far each stream was when it last wrote or
 //! read it. The planners' own structures are not used.
 
-use super::Expectation;
+use super::{Expectation, linear};
 use crate::ir::SymbolSource;
 use crate::lower::{Call, CallOperand, FieldText};
-use crate::program::{ARENA, Program};
-use crate::streams::StreamStep;
+use crate::program::{ARENA, INPUTS, Program};
+use crate::schedule::StreamStep;
 use kiln_kernels::Role;
 use std::collections::{BTreeMap, HashMap};
+
+/// The name of the operand that a kernel keeps intermediate results in.
+const SCRATCH: &str = "scratch";
 
 /// For every stream, how many of its runs are over: before a step begins.
 type Clock = Vec<usize>;
@@ -145,8 +148,11 @@ impl Bytes {
 }
 
 /// Numbers calls so that the parts of one call have one number: equal but for the range or share of the work, which must
-/// be disjoint and together be everything.
-fn groups(program: &Program, expected: &Expectation) -> Vec<Option<usize>> {
+/// be disjoint and together be everything. None on one stream, where calls have no parts.
+pub(super) fn groups(program: &Program, expected: &Expectation) -> Vec<Option<usize>> {
+    if program.schedule.streams.len() < 2 || program.steps.len() != expected.steps.len() {
+        return vec![None; program.steps.len()];
+    }
     let mut by_call: HashMap<String, Vec<(usize, [u64; 3])>> = HashMap::new();
     for (i, step) in program.steps.iter().enumerate() {
         if let Some((call, part)) = part(&*step.call, &step.node, &expected.steps[i]) {
@@ -182,7 +188,7 @@ fn part(call: &dyn Call, node: &str, buffers: &[(u32, u64)]) -> Option<(String, 
     });
     // The result is the same buffer; scratch may differ.
     for (o, (buffer, off)) in call.operands().iter().zip(buffers) {
-        if o.name != "scratch" {
+        if o.name != SCRATCH {
             text += &format!(" {}:{buffer}+{off}", o.name);
         }
     }
@@ -196,30 +202,38 @@ fn part(call: &dyn Call, node: &str, buffers: &[(u32, u64)]) -> Option<(String, 
 }
 
 /// Checks that the schedule allows no other result than the list's.
-pub(super) fn check(program: &Program, expected: &Expectation) -> Result<(), Wrong> {
+pub(super) fn check(program: &Program, expected: &Expectation, groups: &[Option<usize>]) -> Result<(), Wrong> {
     let order = order(program)?;
     let n_streams = program.schedule.streams.len();
     if n_streams < 2 {
         return Ok(());
     }
-    let groups = groups(program, expected);
     let mut bytes = Bytes::new(n_streams);
     let mut finders: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (i, step) in program.steps.iter().enumerate() {
         let (stream, run) = order.at[i];
         let operands = step.call.operands();
-        let buffers = expected.steps[i].iter().map(|(buffer, _)| groups[i].map(|g| (g, *buffer)));
-        let in_arena: Vec<(&CallOperand, Group)> =
-            operands.iter().zip(buffers).filter(|(o, _)| o.operand.mem == ARENA).collect();
+        // Scratch is nothing that parts fill together: each needs its own.
+        let group = |(o, (buffer, _)): (&CallOperand, &(u32, u64))| {
+            groups[i].filter(|_| o.name != SCRATCH).map(|g| (g, *buffer))
+        };
+        let in_arena: Vec<(&CallOperand, Group)> = operands
+            .iter()
+            .zip(&expected.steps[i])
+            .map(|at| (at.0, group(at)))
+            .filter(|(o, _)| is_planned(program, o))
+            .collect();
         for &(o, group) in in_arena.iter().filter(|(o, _)| o.role != Role::Write) {
             // What a part updates, or reads in place, is only what it writes itself.
-            let in_place = in_arena.iter().find(|(w, _)| w.writes() && range(w) == range(o));
+            let in_place =
+                in_arena.iter().find(|(w, _)| w.writes() && w.operand.mem == o.operand.mem && range(w) == range(o));
             let own = match o.role {
                 Role::Update => Some(group),
                 Role::Alias => in_place.map(|(_, group)| *group),
                 Role::Read | Role::Write => None,
             };
             let (start, end) = range(o);
+            let (start, end) = (linear(program, o, start), linear(program, o, end));
             let ordered = bytes.each(start, end, |m| {
                 let same_call = own.flatten().is_some_and(|g| m.group == Some(g));
                 let needed = if same_call { &m.before } else { &m.writes };
@@ -235,6 +249,7 @@ pub(super) fn check(program: &Program, expected: &Expectation) -> Result<(), Wro
         }
         for &(o, group) in in_arena.iter().filter(|(o, _)| o.writes()) {
             let (start, end) = range(o);
+            let (start, end) = (linear(program, o, start), linear(program, o, end));
             let ordered = bytes.each(start, end, |m| {
                 let same_call = group.is_some() && m.group == group;
                 let reads_done = (0..n_streams).all(|s| m.reads[s] <= order.before[i][s] || s == stream);
@@ -280,6 +295,11 @@ fn found_before(
         });
     });
     if late { Err((i, "an extent may be read before it is found".into())) } else { Ok(()) }
+}
+
+/// Whether the operand lies in memory that steps write: the arena, or a state's.
+fn is_planned(program: &Program, o: &CallOperand) -> bool {
+    o.operand.mem == ARENA || o.operand.mem as usize >= INPUTS as usize + program.inputs.len()
 }
 
 fn range(o: &CallOperand) -> (u64, u64) {

@@ -104,8 +104,8 @@ pub enum Fault {
     Panicked = 5,
     /// Integer division by zero.
     DivisionByZero = 6,
-    /// The kernel needs a feature that this crate was built without.
-    FeatureMissing = 7,
+    /// The kernel does not know the format of what it was given, or was built without the feature for it.
+    Unsupported = 7,
     /// An optional value, or a value of another type, is not there.
     ValueMissing = 8,
     /// A text is no number.
@@ -124,7 +124,7 @@ impl Fault {
             4 => Self::ShapeMismatch,
             5 => Self::Panicked,
             6 => Self::DivisionByZero,
-            7 => Self::FeatureMissing,
+            7 => Self::Unsupported,
             8 => Self::ValueMissing,
             9 => Self::NotANumber,
             10 => Self::OutOfMemory,
@@ -141,7 +141,7 @@ impl Fault {
             Self::ShapeMismatch => "sizes found at run time do not fit together",
             Self::Panicked => "a kernel panicked",
             Self::DivisionByZero => "integer division by zero",
-            Self::FeatureMissing => "a kernel needs a feature that kiln-kernels was built without",
+            Self::Unsupported => "a format that is not supported, or a feature that kiln was built without",
             Self::ValueMissing => "a value is absent or of another type",
             Self::NotANumber => "a text is no number",
             Self::OutOfMemory => "no memory for a string or a sequence",
@@ -297,10 +297,10 @@ impl<'a> Cx<'a> {
         self.dims.get(slot).map_or(0, |d| isize::try_from(d.load(Ordering::Relaxed)).unwrap_or(isize::MAX))
     }
 
-    /// Stores an extent found at run time.
+    /// Stores an extent found at run time; a negative number (an index from the end) in two's complement.
     pub fn set_dim(&self, slot: usize, value: usize) {
         if let Some(d) = self.dims.get(slot) {
-            d.store(i64::try_from(value).unwrap_or(i64::MAX), Ordering::Relaxed);
+            d.store(value as isize as i64, Ordering::Relaxed);
         }
     }
 

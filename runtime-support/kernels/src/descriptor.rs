@@ -91,6 +91,14 @@ impl<N> Literal for ObjectSlot<N> {
     }
 }
 
+/// As `part_end`: all units, however many the extents of the run make.
+pub const WHOLE: usize = usize::MAX;
+
+/// The end of a part: as given, or all units.
+pub(crate) const fn part_end(end: usize, units: usize) -> usize {
+    if end == WHOLE { units } else { end }
+}
+
 /// One instantiation of a kernel.
 pub struct Entry<D> {
     /// Name of the function in this crate.

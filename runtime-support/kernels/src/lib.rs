@@ -58,7 +58,9 @@ pub use contract::*;
 pub use control::*;
 pub use conv::*;
 pub use cx::{ALIGN, Access, Cx, Events, Fault, Region, Role, RunState};
-pub use descriptor::{Descriptor, Elem, Entry, Field, FieldMut, Literal, NO_SLOT, ObjectSlot, Operand, OperandView};
+pub use descriptor::{
+    Descriptor, Elem, Entry, Field, FieldMut, Literal, NO_SLOT, ObjectSlot, Operand, OperandView, WHOLE,
+};
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;

@@ -107,9 +107,41 @@ pub struct RawInput<'a> {
     pub shape: &'a [usize],
 }
 
-/// The shapes of the first `N` inputs.
-pub fn raw_shapes<'a, const N: usize>(inputs: &[RawInput<'a>]) -> [&'a [usize]; N] {
-    core::array::from_fn(|i| inputs.get(i).map_or(&[][..], |input| input.shape))
+/// The shape of input `i` of a list of inputs.
+pub fn raw_shape<'a>(inputs: &[RawInput<'a>], input_idx: usize) -> &'a [usize] {
+    inputs.get(input_idx).map_or(&[], |input| input.shape)
+}
+
+/// The shape of input `i` of a list of inputs, if its rank is right and no extent exceeds its bound.
+pub fn raw_state_shape<const RANK: usize>(
+    inputs: &[RawInput<'_>],
+    input_idx: usize,
+    most: [usize; RANK],
+) -> Result<[usize; RANK], Error> {
+    let shape = raw_shape(inputs, input_idx);
+    let shape = <[usize; RANK]>::try_from(shape).map_err(|_| Error::Rank { input_idx })?;
+    within(shape, input_idx, most)
+}
+
+/// A shape of which no extent exceeds its bound.
+pub fn within<const RANK: usize>(
+    shape: [usize; RANK],
+    input_idx: usize,
+    most: [usize; RANK],
+) -> Result<[usize; RANK], Error> {
+    match (0..RANK).find(|&axis| shape[axis] > most[axis]) {
+        None => Ok(shape),
+        Some(axis) => Err(Error::Extent { input_idx, axis, least: 0, most: most[axis], given: shape[axis] }),
+    }
+}
+
+/// The bytes of a state of run-time extents; their number must be the shape's.
+pub fn state_bytes<'a, T: Element, const RANK: usize>(
+    tensor: &TensorView<'a, T, RANK>,
+    input_idx: usize,
+) -> Result<&'a [u8], Error> {
+    let (bytes, expected) = (bytes_of(tensor.data), shape_bytes(&tensor.shape, size_of::<T>()));
+    if bytes.len() == expected { Ok(bytes) } else { Err(Error::Input { input_idx, expected, given: bytes.len() }) }
 }
 
 /// Input `i` of a list of inputs as bytes of a length known beforehand.

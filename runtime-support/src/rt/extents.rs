@@ -73,6 +73,11 @@ pub const fn modulo(a: isize, b: isize) -> isize {
     if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
 }
 
+/// What two extents broadcast to, where they do: the second one where the first is 1.
+pub const fn broadcast(a: isize, b: isize) -> isize {
+    if a == 1 { b } else { a }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,8 @@ use super::border::{Element, array_of, slice_of};
 #[cfg(feature = "std")]
 use super::workers::{Job, Workers, caught};
 use super::{Error, Region, Stream};
+#[cfg(feature = "std")]
+use crate::npu::{self, Npu};
 use core::sync::atomic::AtomicI64;
 use kiln_kernels::isa::Isa;
 use kiln_kernels::{ALIGN, Cx, RunState};
@@ -75,10 +77,56 @@ fn heap(_: usize) -> Option<Arena<'static>> {
     None
 }
 
-/// Puts arena and weights into the first two regions.
-fn fill<'r>(regions: &mut [Region<'r>], arena: &'r mut Arena<'_>, weights: &'r Weights) {
+/// An output that is an input of the next run: two pieces of memory behind the arena that change places after each run.
+#[derive(Clone, Copy, Debug)]
+pub struct StateInfo {
+    /// Region of the input.
+    pub input: usize,
+    /// Region of the output.
+    pub output: usize,
+    /// Size of each piece in bytes, a multiple of 64.
+    pub bytes: usize,
+}
+
+/// The states of a model.
+#[derive(Clone, Copy, Debug)]
+struct States {
+    /// Where their memory begins.
+    start: usize,
+    all: &'static [StateInfo],
+    /// Whether the second piece of each holds the input.
+    swapped: bool,
+}
+
+impl States {
+    /// Where the piece that holds the input of state `k` lies.
+    fn offset(&self, k: usize) -> Option<usize> {
+        let before: usize = self.all.get(..k)?.iter().map(|s| 2 * s.bytes).sum();
+        Some(self.start + before + if self.swapped { self.all.get(k)?.bytes } else { 0 })
+    }
+}
+
+/// Puts arena and weights into the first two regions, and the states into theirs.
+fn fill<'r>(regions: &mut [Region<'r>], arena: &'r mut Arena<'_>, weights: &'r Weights, states: &States) {
+    let bytes = arena.bytes_mut();
+    let (main, mut rest) = bytes.split_at_mut(states.start.min(bytes.len()));
+    for s in states.all {
+        if rest.len() < 2 * s.bytes {
+            return;
+        }
+        let (first, tail) = rest.split_at_mut(s.bytes);
+        let (second, tail) = tail.split_at_mut(s.bytes);
+        rest = tail;
+        let (input, output) = if states.swapped { (second, first) } else { (first, second) };
+        if let Some(region) = regions.get_mut(s.input) {
+            *region = Region::read(input);
+        }
+        if let Some(region) = regions.get_mut(s.output) {
+            *region = Region::write(output);
+        }
+    }
     if let [a, w, ..] = regions {
-        *a = Region::write(arena.bytes_mut());
+        *a = Region::write(main);
         *w = Region::read(weights.bytes());
     }
 }
@@ -86,9 +134,13 @@ fn fill<'r>(regions: &mut [Region<'r>], arena: &'r mut Arena<'_>, weights: &'r W
 /// How a run ended.
 fn outcome(state: &RunState, nodes: &'static [(u32, &'static str)]) -> Result<(), Error> {
     let Some((step, fault)) = state.fault() else { return Ok(()) };
+    Err(Error::Node { node: node_of(nodes, step), fault })
+}
+
+/// The node that a step belongs to.
+fn node_of(nodes: &'static [(u32, &'static str)], step: u32) -> &'static str {
     let at = nodes.partition_point(|(first, _)| *first <= step);
-    let node = at.checked_sub(1).and_then(|i| nodes.get(i)).map_or("", |(_, name)| name);
-    Err(Error::Node { node, fault })
+    at.checked_sub(1).and_then(|i| nodes.get(i)).map_or("", |(_, name)| name)
 }
 
 /// A panic cannot be caught without `std`.
@@ -105,8 +157,11 @@ pub struct Instance<'a> {
     state: RunState,
     #[cfg(feature = "alloc")]
     objects: alloc::vec::Vec<kiln_kernels::Object>,
+    states: States,
     #[cfg(feature = "std")]
     pub(super) workers: Option<Workers>,
+    #[cfg(feature = "std")]
+    npu: Option<(Npu, npu::Program<'static>)>,
 }
 
 impl Instance<'static> {
@@ -145,9 +200,67 @@ impl<'a> Instance<'a> {
             state: RunState::new(),
             #[cfg(feature = "alloc")]
             objects: alloc::vec::Vec::new(),
+            states: States { start: usize::MAX, all: &[], swapped: false },
             #[cfg(feature = "std")]
             workers: None,
+            #[cfg(feature = "std")]
+            npu: None,
         }
+    }
+
+    /// With states, whose memory begins at byte `start` of the arena's.
+    #[must_use]
+    pub fn with_states(self, start: usize, all: &'static [StateInfo]) -> Self {
+        Self { states: States { start, all, swapped: false }, ..self }
+    }
+
+    /// Where the memory of a state lies: what the last run wrote, and the next one reads.
+    pub fn state(&self, k: usize) -> u64 {
+        self.states.offset(k).map_or(u64::MAX, |off| off as u64)
+    }
+
+    /// Replaces what the next run reads of a state.
+    pub fn set_state(&mut self, k: usize, bytes: &[u8]) -> Result<(), Error> {
+        let info = self.states.all.get(k).zip(self.states.offset(k));
+        let Some((info, off)) = info else { return Err(Error::Output) };
+        let wrong = Error::Input { input_idx: info.input, expected: info.bytes, given: bytes.len() };
+        let room = self.arena.bytes_mut().get_mut(off..off + info.bytes).ok_or(wrong)?;
+        room.get_mut(..bytes.len()).ok_or(wrong)?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// All states zero.
+    pub fn clear_states(&mut self) {
+        if let Some(all) = self.arena.bytes_mut().get_mut(self.states.start..) {
+            all.fill(0);
+        }
+    }
+
+    /// With a simulated NPU that runs this program beside the steps of the CPU: allocates its memory, starts its threads.
+    #[cfg(feature = "std")]
+    pub fn with_npu(self, config: npu::Config, program: npu::Program<'static>) -> Result<Self, Error> {
+        Ok(Self { npu: Some((Npu::new(config)?, program)), ..self })
+    }
+
+    /// What the NPU has done so far, if there is one.
+    #[cfg(feature = "std")]
+    pub fn npu_counters(&self) -> Option<npu::Counters> {
+        self.npu.as_ref().map(|(npu, _)| npu.counters())
+    }
+
+    #[cfg(feature = "std")]
+    fn run_npu<'r>(
+        &'r mut self,
+        regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
+        nodes: &'static [(u32, &'static str)],
+        steps: fn(&Cx<'_>),
+    ) -> Result<(), Error> {
+        let Self { arena, weights, npu, states, .. } = self;
+        fill(regions, arena, weights, states);
+        let Some((npu, program)) = npu else { return Ok(()) };
+        let run = npu.run_with(*program, regions, extents, &mut |host| steps(host.cx()));
+        run.map_err(|(step, fault)| Error::Node { node: node_of(nodes, step), fault })
     }
 
     /// Runs the steps: on the model's threads if it has some, else `steps`, all streams merged. The first two regions are
@@ -159,6 +272,10 @@ impl<'a> Instance<'a> {
         nodes: &'static [(u32, &'static str)],
         steps: fn(&Cx<'_>),
     ) -> Result<(), Error> {
+        #[cfg(feature = "std")]
+        if self.npu.is_some() {
+            return self.run_npu(regions, extents, nodes, steps);
+        }
         #[cfg(feature = "std")]
         if self.workers.is_some() {
             return self.run_streams(regions, extents, nodes, steps);
@@ -174,15 +291,17 @@ impl<'a> Instance<'a> {
         nodes: &'static [(u32, &'static str)],
         steps: fn(&Cx<'_>),
     ) -> Result<(), Error> {
-        let Self { arena, weights, isa, state, workers, .. } = self;
-        fill(regions, arena, weights);
+        let Self { arena, weights, isa, state, states, workers, .. } = self;
+        fill(regions, arena, weights, states);
         state.clear();
         let job = Job { regions, isa: *isa, state, dims: extents };
         if !workers.as_mut().is_some_and(|w| w.run(&job)) {
             let cx = Cx::new(regions, *isa, state, extents);
             caught(&cx, || steps(&cx));
         }
-        outcome(state, nodes)
+        outcome(state, nodes)?;
+        states.swapped = !states.swapped;
+        Ok(())
     }
 
     /// Runs one step after the other and calls `each` with the number of every one that is done.
@@ -209,12 +328,14 @@ impl<'a> Instance<'a> {
         nodes: &'static [(u32, &'static str)],
         steps: &mut dyn FnMut(&Cx<'_>),
     ) -> Result<(), Error> {
-        let Self { arena, weights, isa, state, .. } = self;
-        fill(regions, arena, weights);
+        let Self { arena, weights, isa, state, states, .. } = self;
+        fill(regions, arena, weights, states);
         state.clear();
         let cx = Cx::new(regions, *isa, state, extents);
         steps(&cx);
-        outcome(state, nodes)
+        outcome(state, nodes)?;
+        states.swapped = !states.swapped;
+        Ok(())
     }
 
     /// Runs a model with objects: slots `0 ..` are the caller's, `n_own` more the model's, emptied before the run.
@@ -228,14 +349,15 @@ impl<'a> Instance<'a> {
         steps: &mut dyn FnMut(&Cx<'_>),
     ) -> Result<(), Error> {
         use core::cell::RefCell;
-        let Self { arena, weights, isa, state, objects, .. } = self;
-        fill(regions, arena, weights);
+        let Self { arena, weights, isa, state, states, objects, .. } = self;
+        fill(regions, arena, weights, states);
         state.clear();
         objects.clear();
         let own: alloc::vec::Vec<_> = (0..n_own).map(|_| RefCell::default()).collect();
         let cx = Cx::new(regions, *isa, state, extents).with_objects(kiln_kernels::Objects { given, own: &own });
         caught(&cx, || steps(&cx));
         outcome(state, nodes)?;
+        states.swapped = !states.swapped;
         objects.extend(own.into_iter().map(RefCell::into_inner));
         Ok(())
     }

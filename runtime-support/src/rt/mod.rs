@@ -13,10 +13,13 @@ mod objects;
 #[cfg(feature = "std")]
 mod workers;
 
-pub use border::{Element, RawInput, Region, TensorView, bytes_of, raw_input, raw_shapes, raw_view, view};
+pub use border::{
+    Element, RawInput, Region, TensorView, bytes_of, raw_input, raw_shape, raw_state_shape, raw_view, state_bytes,
+    view, within,
+};
 pub use error::Error;
-pub use extents::{bind, expect_extent, expect_rank, extent, extents, floor_div, modulo};
-pub use instance::{Instance, Weights};
+pub use extents::{bind, broadcast, expect_extent, expect_rank, extent, extents, floor_div, modulo};
+pub use instance::{Instance, StateInfo, Weights};
 #[cfg(feature = "alloc")]
 pub use objects::raw_object;
 

@@ -191,6 +191,28 @@ pub fn planned(list: &TaskList, target: &Target, by: Scheduler) -> Option<Planne
     Some(Planned { by, schedule, timeline })
 }
 
+/// One task after the other with a barrier between any two, each cut over as many streams as make it end earlier: the order
+/// of accesses to memory is that of one stream, so it needs no more memory.
+pub fn planned_in_step(list: &TaskList, target: &Target) -> Option<Planned> {
+    let mut order = Order { lanes: lanes(target), barriers: Vec::new() };
+    for (t, task) in list.tasks.iter().enumerate() {
+        let own: Vec<usize> = (0..order.lanes.len()).filter(|&l| order.lanes[l].on == task.on).collect();
+        let most = (task.splits as usize).min(own.len()).max(1) as u32;
+        let part = |shard, of| Part { task: TaskId::new(t), shard, of };
+        let end = |of: &u32| part(0, *of).ns(task) + if *of > 1 { 2 * list::sync_ns(target, task.on) } else { 0 };
+        let of = (1..=most).min_by_key(|of| (end(of), *of)).unwrap_or(1);
+        if order.lanes.iter().any(|l| !l.parts.is_empty()) {
+            order.barriers.push(order.lanes.iter().map(|l| l.parts.len()).collect());
+        }
+        for (&lane, shard) in own.iter().zip(0..of) {
+            order.lanes[lane].parts.push(part(shard, of));
+        }
+    }
+    let schedule = waits::steps(list, target, &order)?;
+    let timeline = simulate(list, &schedule)?;
+    Some(Planned { by: Scheduler::Levels, schedule, timeline })
+}
+
 /// A schedule of layers of chains with a barrier between any two layers.
 pub fn planned_layers(list: &TaskList, target: &Target, layers: Vec<Vec<Vec<TaskId>>>) -> Option<Planned> {
     let order = levels::pack(list, lanes(target), layers.into_iter());

@@ -38,6 +38,7 @@ kernel! {
             mask_batch, mask_head, mask_row, mask_keys, offset,
         }
         params {
+            /// [`DEFAULT_SCALE`](super::DEFAULT_SCALE) for that of the head size.
             scale: f32,
             /// 0 for none.
             softcap: f32,
@@ -132,6 +133,7 @@ fn attention<T: AttentionElem, I: Copy + TryInto<i64>>(
     scores: Option<&mut [T]>,
     scratch: &mut [T],
 ) -> Result<(), Fault> {
+    let d = &Attention { scale: super::scale_or_default(d.scale, d.head_size), ..d.clone() };
     let reach = |batch: usize, heads: usize, rows: usize, strides: [usize; 3], row: usize| {
         let terms = [(batch, strides[0]), (heads, strides[1]), (rows, strides[2])];
         if terms.iter().any(|t| t.0 == 0) || row == 0 {

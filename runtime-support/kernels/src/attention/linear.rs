@@ -62,6 +62,7 @@ fn linear_attention(
         None => state.fill(0.0),
     }
     let write = &mut scratch[..d.v_size];
+    let scale = super::scale_or_default(d.scale, d.k_size);
     let group = d.q_heads / d.kv_heads;
     if d.k_size == 0 || d.v_size == 0 {
         y.fill(0.0);
@@ -100,7 +101,7 @@ fn linear_attention(
                 for (&q, s) in q.iter().zip(state.chunks_exact(d.v_size)) {
                     y.iter_mut().zip(s).for_each(|(y, s)| *y += q * s);
                 }
-                y.iter_mut().for_each(|y| *y *= d.scale);
+                y.iter_mut().for_each(|y| *y *= scale);
             }
         }
     }

@@ -13,6 +13,7 @@ use super::band;
 use super::geometry::{ConvShape, Plan};
 use super::tile::{TileArgs, Tiling};
 use super::transpose::Transposed;
+use crate::descriptor::part_end;
 use crate::{Activation, Fault, Isa, activation, kernel};
 
 kernel! {
@@ -114,6 +115,7 @@ impl Call<'_> {
         begin: usize,
         end: usize,
     ) -> Result<(), Fault> {
+        let end = part_end(end, plan.units());
         if begin > end || end > plan.units() {
             return Err(Fault::Descriptor);
         }

@@ -102,8 +102,7 @@ impl Plan {
         let mut s = given;
         // A single column is a row: the same memory, and rows are what tiles cover.
         if s.w == 1 && s.ow == 1 && s.kw == 1 && s.pl == 0 {
-            (s.w, s.ow, s.kw, s.sx, s.dx, s.pl) = (s.h, s.oh, s.kh, s.sy, s.dy, s.pt);
-            (s.h, s.oh, s.kh, s.sy, s.dy, s.pt) = (1, 1, 1, 1, 1, 0);
+            s = turned(s);
         }
         Self::cut(s, lane, true)
     }
@@ -177,6 +176,28 @@ impl Plan {
         if self.copied { self.ic_blocks * self.block_len() } else { 0 }
     }
 
+    /// Bytes of scratch that are enough at every batch, height and width up to those of `most`.
+    ///
+    /// Rows of a band are either cut by size, and then it has at most (2 + dy) · `BAND_BYTES`, or it has at most 2 · kh
+    /// output rows; then columns are cut by size, in whole steps.
+    pub(crate) const fn scratch_bound(most: ConvShape, lane: usize) -> usize {
+        let across = Self::bound_across(&most, lane);
+        // A single column is a row, see `new`.
+        if most.kw == 1 && most.pl == 0 { max(across, Self::bound_across(&turned(most), lane)) } else { across }
+    }
+
+    const fn bound_across(s: &ConvShape, lane: usize) -> usize {
+        let ic_blocks = (s.ic / at_least_1(s.groups)).div_ceil(lane);
+        let phases = min(s.sx, s.kw.saturating_sub(1) * s.dx + 1);
+        let apron = s.kw.saturating_sub(1) * s.dx / at_least_1(s.sx);
+        let row_step = if s.kh == 1 { 1 } else { s.sy };
+        let column_bytes = ic_blocks * lane * 4 * phases;
+        let all = reach(s.oh, row_step, s.kh, s.dy).saturating_mul(column_bytes).saturating_mul(s.ow + apron);
+        let tall = (2 + s.dy) * BAND_BYTES;
+        let narrow = BAND_BYTES + column_bytes * reach(2 * s.kh, row_step, s.kh, s.dy) * (COLUMN_STEP + apron);
+        min(all, max(tall, narrow))
+    }
+
     /// Elements from one input block to the next in what the tile reads.
     pub(crate) const fn block_len(&self) -> usize {
         self.in_rows * self.phases * self.pitch * self.lane
@@ -207,6 +228,11 @@ impl ConvShape {
     }
 }
 
+/// A single column as a row.
+const fn turned(s: ConvShape) -> ConvShape {
+    ConvShape { w: s.h, ow: s.oh, kw: s.kh, sx: s.sy, dx: s.dy, pl: s.pt, h: 1, oh: 1, kh: 1, sy: 1, dy: 1, pt: 0, ..s }
+}
+
 /// Input extent that `n` output positions of a kernel of `k` taps reach over.
 pub(crate) const fn reach(n: usize, stride: usize, k: usize, dilation: usize) -> usize {
     if n == 0 || k == 0 { 0 } else { (n - 1) * stride + (k - 1) * dilation + 1 }
@@ -223,6 +249,17 @@ pub const fn conv_blocked_scratch_bytes(shape: ConvShape) -> usize {
     Plan::new(shape, 16).scratch_len() * 4
 }
 
+/// Bytes of scratch that are enough for a [`ConvBlocked`](super::ConvBlocked) at every batch, height and width up to those
+/// of `most`.
+pub const fn conv_blocked_scratch_bound(most: ConvShape) -> usize {
+    Plan::scratch_bound(most, 16)
+}
+
+/// The same for a [`ConvFirst`](super::ConvFirst).
+pub const fn conv_first_scratch_bound(most: ConvShape) -> usize {
+    Plan::scratch_bound(most, 1)
+}
+
 /// Units of work of a [`ConvFirst`](super::ConvFirst).
 pub const fn conv_first_units(shape: ConvShape) -> usize {
     Plan::new(shape, 1).units()
@@ -231,4 +268,50 @@ pub const fn conv_first_units(shape: ConvShape) -> usize {
 /// Bytes of scratch that a [`ConvFirst`](super::ConvFirst) needs; 0 where it reads the input in place.
 pub const fn conv_first_scratch_bytes(shape: ConvShape) -> usize {
     Plan::new(shape, 1).scratch_len() * 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every size up to the greatest one finds room.
+    #[test]
+    fn scratch_bounds_hold_at_every_size() {
+        for (k, stride, dilation, pad) in [
+            (1, 1, 1, 0),
+            (1, 2, 1, 0),
+            (3, 1, 1, 1),
+            (3, 2, 1, 1),
+            (3, 1, 3, 3),
+            (5, 3, 2, 0),
+            (7, 2, 1, 3),
+            (1, 1, 1, 1),
+        ] {
+            for (ic, oc, lane) in [(1, 32, 1), (3, 16, 1), (16, 16, 16), (96, 24, 16), (1280, 320, 16)] {
+                for flat in [false, true] {
+                    let at = |n: usize, h: usize, w: usize| {
+                        let out = |x: usize| (x + 2 * pad).checked_sub((k - 1) * dilation + 1).map(|r| r / stride + 1);
+                        let (kw, sx, dx, pl) = if flat { (1, 1, 1, 0) } else { (k, stride, dilation, pad) };
+                        let ow = if flat { w } else { out(w)? };
+                        let (oh, sy, dy, pt) = (out(h)?, stride, dilation, pad);
+                        Some(ConvShape { n, ic, oc, h, w, oh, ow, kh: k, kw, sy, sx, dy, dx, pt, pl, groups: 1 })
+                    };
+                    for (most_h, most_w) in [(700, 700), (40, 3000), (3000, 40), (9, 9)] {
+                        let most = at(2, most_h, most_w).unwrap();
+                        let bound = Plan::scratch_bound(most, lane) / 4;
+                        let winograd = super::super::conv_winograd_scratch_bound(most);
+                        for (h, w) in
+                            (1..=most_h).step_by(7).flat_map(|h| (1..=most_w).step_by(13).map(move |w| (h, w)))
+                        {
+                            for (h, w) in [(h, w), (h, most_w), (most_h, w), (h, 1), (1, w)] {
+                                let Some(s) = at(1, h, w) else { continue };
+                                assert!(Plan::new(s, lane).scratch_len() <= bound, "{s:?} of {most:?}");
+                                assert!(super::super::conv_winograd_scratch_bytes(s) <= winograd, "{s:?} of {most:?}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }

@@ -22,7 +22,8 @@ pub use blocked::*;
 pub use causal::*;
 pub use depthwise::*;
 pub use geometry::{
-    ConvShape, conv_blocked_scratch_bytes, conv_blocked_units, conv_first_scratch_bytes, conv_first_units,
+    ConvShape, conv_blocked_scratch_bound, conv_blocked_scratch_bytes, conv_blocked_units, conv_first_scratch_bound,
+    conv_first_scratch_bytes, conv_first_units,
 };
 pub use layout::*;
 #[cfg(feature = "alloc")]

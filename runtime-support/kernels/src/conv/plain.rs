@@ -10,6 +10,7 @@ use super::band::copy_phase;
 use super::geometry::at_least_1;
 use super::sweep::{CHANNELS, Sums, Sweep, VECTORS, sums};
 use super::{WindowShape, rows};
+use crate::descriptor::part_end;
 use crate::simd::LANES;
 use crate::{Activation, Elem, Fault, Isa, activation, kernel};
 
@@ -97,7 +98,7 @@ macro_rules! bodies {
             residual: Option<Option<&[T]>>,
             scratch: Option<&mut [T]>,
         ) -> Result<(), Fault> {
-            let call = PlainCall {
+            let mut call = PlainCall {
                 transposed: $transposed,
                 window: d.window(),
                 n: d.n,
@@ -123,7 +124,7 @@ bodies!(conv_plain ConvPlain false conv_transpose ConvTranspose true);
 
 impl<T> PlainCall<'_, T> {
     /// Whether extents fit together, do not overflow, and every operand is long enough.
-    fn check(&self) -> Result<(), Fault> {
+    fn check(&mut self) -> Result<(), Fault> {
         let g = &self.window;
         let bounded = |xs: &[usize]| {
             xs.iter().try_fold(1usize, |a, &v| a.checked_mul(v.checked_add(1)?)).is_some_and(|p| p < 1 << 48)
@@ -144,6 +145,7 @@ impl<T> PlainCall<'_, T> {
         let volume = |d: &[usize; 3]| d.iter().product::<usize>();
         let out = self.n * self.oc * volume(&g.y);
         let units = units(self.transposed, self.n, [self.ic, self.groups], g);
+        self.end = part_end(self.end, units);
         let enough = self.x.len() >= self.n * self.ic * volume(&g.x)
             && self.weights.len() >= self.oc * (self.ic / self.groups) * volume(&g.kernel)
             && self.bias.is_none_or(|b| b.len() >= self.oc)
@@ -244,6 +246,21 @@ impl Plan {
     const fn scratch_len(&self) -> usize {
         self.gathered * self.kept_phases * self.phase_len
     }
+
+    /// Elements of scratch that are enough for every channel count and extent up to the given ones.
+    const fn scratch_bound(transposed: bool, icg: usize, g: &WindowShape) -> usize {
+        let widest = Self::new(transposed, icg, g);
+        let apron = widest.pitch - widest.band_cols;
+        let rows = widest.gathered * widest.kept_phases;
+        // A band is one row, cut where the gathered rows are too long (with fewer channels: later), or short rows that
+        // together fill a tile's vectors.
+        let columns = if widest.row_pixels < 64 { widest.row_pixels } else { 64 };
+        let cut = if rows * columns > GATHERED_FLOATS { rows * columns } else { GATHERED_FLOATS };
+        let uncut = rows * at_least_1(widest.row_pixels);
+        let tile = rows * VECTORS * LANES;
+        let band = if cut < uncut { cut } else { uncut };
+        (if band > tile { band } else { tile }) + rows * (2 * apron + LANES)
+    }
 }
 
 /// Units: batch · groups · output depth · row phases · bands.
@@ -260,6 +277,17 @@ pub const fn conv_plain_units(n: usize, ic: usize, groups: usize, window: &Windo
 /// Bytes of scratch that a [`ConvPlain`] of `f32` needs.
 pub const fn conv_plain_scratch_bytes(ic: usize, groups: usize, window: &WindowShape) -> usize {
     Plan::new(false, ic / at_least_1(groups), window).scratch_len() * 4
+}
+
+/// Bytes of scratch that are enough for a [`ConvPlain`] of `f32` at every batch, channel count and input and output extent
+/// up to those given.
+pub const fn conv_plain_scratch_bound(ic: usize, groups: usize, most: &WindowShape) -> usize {
+    Plan::scratch_bound(false, ic / at_least_1(groups), most) * 4
+}
+
+/// The same for a [`ConvTranspose`].
+pub const fn conv_transpose_scratch_bound(ic: usize, groups: usize, most: &WindowShape) -> usize {
+    Plan::scratch_bound(true, ic / at_least_1(groups), most) * 4
 }
 
 /// Units of work of a [`ConvTranspose`].
@@ -555,3 +583,39 @@ macro_rules! by_rows {
     )*};
 }
 by_rows!(f64 i32);
+
+#[cfg(test)]
+mod bounds {
+    use super::*;
+
+    /// Every channel count and size up to the greatest one finds room.
+    #[test]
+    fn scratch_bounds_hold_at_every_size() {
+        for (k, stride, dilation, pad) in
+            [(1, 1, 1, 0), (3, 1, 1, 1), (3, 2, 1, 1), (2, 2, 1, 0), (5, 3, 2, 4), (7, 2, 1, 3)]
+        {
+            for transposed in [false, true] {
+                let at = |h: usize, w: usize| WindowShape {
+                    x: [1, h, w],
+                    y: [1, h, w],
+                    kernel: [1, k, k],
+                    strides: [1, stride, stride],
+                    dilations: [1, dilation, dilation],
+                    pads: [0, pad, pad],
+                };
+                for (most_c, most_h, most_w) in [(3, 300, 900), (64, 60, 400), (1024, 9, 130)] {
+                    let bound = Plan::scratch_bound(transposed, most_c, &at(most_h, most_w));
+                    for c in [1, 2, most_c / 3, most_c - 1, most_c] {
+                        for (h, w) in (1..=most_h).step_by(5).flat_map(|h| (1..=most_w).map(move |w| (h, w))) {
+                            let plan = Plan::new(transposed, c, &at(h, w));
+                            assert!(
+                                plan.scratch_len() <= bound,
+                                "{c} {h} {w} of {most_c} {most_h} {most_w}, {k} {stride}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

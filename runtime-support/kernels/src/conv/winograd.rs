@@ -15,6 +15,7 @@
 use super::blocked::Operands;
 use super::geometry::{ConvShape, at_least_1};
 use super::tile::TileArgs;
+use crate::descriptor::part_end;
 use crate::simd::{F32x16, LANES, Simd};
 use crate::{Activation, Fault, Isa, activation, kernel, simd_fn};
 
@@ -107,6 +108,19 @@ pub const fn conv_winograd_scratch_bytes(shape: ConvShape) -> usize {
     (v + m) * 4
 }
 
+/// Bytes of scratch that are enough at every height, width and batch up to those of `most`.
+pub const fn conv_winograd_scratch_bound(most: ConvShape) -> usize {
+    let ic_blocks = at_least_1(most.ic.div_ceil(16));
+    let (rows, cols) = (at_least_1(most.oh.div_ceil(2)), at_least_1(most.ow.div_ceil(2)));
+    // A band is one row of tiles, or as many tiles as fit `BAND_FLOATS`.
+    let fit = BAND_FLOATS / (POSITIONS * ic_blocks * 16);
+    let band = if fit > cols { fit } else { cols };
+    let tiles = if band < rows * cols { band } else { rows * cols };
+    let plan = Plan { ic_blocks, oc_blocks: 1, cols: tiles, rows: 1, band_rows: 1 };
+    let [v, m] = plan.scratch();
+    (v + m) * 4
+}
+
 fn conv_winograd(
     isa: Isa,
     d: &ConvWinograd,
@@ -130,7 +144,8 @@ fn conv_winograd(
         && y.len() >= output
         && residual.flatten().is_none_or(|r| r.len() >= output)
         && scratch.len() >= v_len + m_len;
-    if !enough || d.part_begin > d.part_end || d.part_end > conv_winograd_units(s) {
+    let part_end = part_end(d.part_end, conv_winograd_units(s));
+    if !enough || d.part_begin > part_end || part_end > conv_winograd_units(s) {
         return Err(Fault::Descriptor);
     }
     let clamp = d.activation.as_clamp();
@@ -138,9 +153,9 @@ fn conv_winograd(
     let (v, m) = scratch.split_at_mut(v_len);
     let mut transformed = usize::MAX;
     let mut unit = d.part_begin;
-    while unit < d.part_end {
+    while unit < part_end {
         let (image_band, first) = (unit / plan.oc_blocks, unit % plan.oc_blocks);
-        let blocks = (plan.oc_blocks - first).min(d.part_end - unit).min(CHUNK);
+        let blocks = (plan.oc_blocks - first).min(part_end - unit).min(CHUNK);
         unit += blocks;
         let (image, band) = (image_band / plan.bands(), image_band % plan.bands());
         let row = band * plan.band_rows;

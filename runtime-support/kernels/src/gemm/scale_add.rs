@@ -1,6 +1,6 @@
 //! What Gemm adds to a product: `y = alpha·x + beta·c`, with `c` broadcast to the rows.
 //!
-//! Types without fractions take alpha and beta truncated, as a cast of the attribute does.
+//! Types without fractions are computed in f64 and truncated where alpha or beta have fractions, exactly elsewhere.
 
 use super::generic::Numeric;
 use crate::{Fault, Isa, kernel};
@@ -20,19 +20,28 @@ kernel! {
 }
 
 /// Numbers an attribute of type FLOAT can be turned into.
-pub trait FromFloat: Numeric {
+pub trait FromFloat: Numeric + PartialEq {
     /// The attribute as this type.
     fn from_float(x: f32) -> Self;
+    /// `alpha·x + beta·c`, truncated, where the type has no fractions and a factor does.
+    fn truncated(alpha: f32, x: Self, beta: f32, c: Self) -> Option<Self>;
 }
 
 macro_rules! from_float {
-    ($($t:ty),*) => { $(impl FromFloat for $t {
+    ($($t:ty: $whole:literal),*) => { $(impl FromFloat for $t {
         fn from_float(x: f32) -> Self {
             x as $t
         }
+        fn truncated(alpha: f32, x: Self, beta: f32, c: Self) -> Option<Self> {
+            let whole = |f: f32| libm::truncf(f) == f;
+            if !$whole || (whole(alpha) && whole(beta)) {
+                return None;
+            }
+            Some((f64::from(alpha) * x as f64 + f64::from(beta) * c as f64) as $t)
+        }
     })* };
 }
-from_float!(f32, f64, i32, i64, u32, u64);
+from_float!(f32: false, f64: false, i32: true, i64: true, u32: true, u64: true);
 
 fn scale_add<T: FromFloat>(_: Isa, d: &ScaleAdd, x: Option<&[T]>, c: Option<&[T]>, y: &mut [T]) -> Result<(), Fault> {
     let len = d.m.checked_mul(d.n).filter(|&l| y.len() >= l && x.is_none_or(|x| x.len() >= l));
@@ -43,13 +52,15 @@ fn scale_add<T: FromFloat>(_: Isa, d: &ScaleAdd, x: Option<&[T]>, c: Option<&[T]
     for i in 0..d.m {
         for j in 0..d.n {
             let at = i * d.n + j;
-            let product = T::ZERO.mul_add(alpha, x.map_or(y[at], |x| x[at]));
-            y[at] = match c {
-                None => product,
-                Some(c) => {
-                    let c = c.get(i * d.c_row + j * d.c_column).ok_or(Fault::Descriptor)?;
-                    product.mul_add(beta, *c)
-                }
+            let x = x.map_or(y[at], |x| x[at]);
+            let c = match c {
+                None => T::ZERO,
+                Some(c) => *c.get(i * d.c_row + j * d.c_column).ok_or(Fault::Descriptor)?,
+            };
+            y[at] = match T::truncated(d.alpha, x, d.beta, c) {
+                Some(y) => y,
+                None if c == T::ZERO => T::ZERO.mul_add(alpha, x),
+                None => T::ZERO.mul_add(alpha, x).mul_add(beta, c),
             };
         }
     }

@@ -9,6 +9,7 @@ mod pad_at;
 mod run_time_ints;
 mod slice_at;
 mod store_ints;
+mod transfer;
 
 pub use compress::*;
 pub use copy_nd::*;
@@ -21,3 +22,4 @@ pub use pad_at::*;
 pub use run_time_ints::*;
 pub use slice_at::*;
 pub use store_ints::*;
+pub use transfer::*;

@@ -3,7 +3,8 @@
 use crate::{Fault, Isa, kernel};
 
 kernel! {
-    /// An element of `x` becomes an extent; outside `least ..= most` it is a fault.
+    /// An element of `x` becomes an extent, or another number that a plan reckons with; outside `least ..= most` (signed) it
+    /// is a fault.
     pub struct ReadExtent {
         operands { read x: I }
         nums { at, least, most }
@@ -15,11 +16,9 @@ kernel! {
 
 fn read_extent<I: Copy + Into<i64>>(_: Isa, d: &ReadExtent, x: &[I]) -> Result<[usize; 1], Fault> {
     let value: i64 = (*x.get(d.at).ok_or(Fault::Descriptor)?).into();
-    let value = usize::try_from(value).map_err(|_| Fault::ShapeMismatch)?;
-    if value < d.least {
-        return Err(Fault::ShapeMismatch);
-    }
-    if value > d.most { Err(Fault::BoundExceeded) } else { Ok([value]) }
+    let value = isize::try_from(value).map_err(|_| Fault::BoundExceeded)?;
+    let within = (d.least as isize..=d.most as isize).contains(&value);
+    if within { Ok([value as usize]) } else { Err(Fault::BoundExceeded) }
 }
 
 kernel! {
@@ -41,6 +40,23 @@ fn check_ints<I: Copy + Into<i64>>(_: Isa, d: &CheckInts, x: &[I]) -> Result<(),
     };
     if x.iter().zip(d.planned.iter().zip(&d.other)).all(agree) { Ok(()) } else { Err(Fault::ShapeMismatch) }
 }
+kernel! {
+    /// Checks that each of the first `n` extents of `given` is that of `wanted` or, with `or_one`, 1 (it is broadcast then).
+    pub struct CheckExtents {
+        operands {}
+        nums { n }
+        arrays { given: 8, wanted: 8 }
+        params { or_one: bool }
+    }
+    entries { check_extents {} }
+    body = extents_agree;
+}
+
+fn extents_agree(_: Isa, d: &CheckExtents) -> Result<(), Fault> {
+    let agree = |(&g, &w): (&usize, &usize)| g == w || (d.or_one && g == 1);
+    if d.given.iter().zip(&d.wanted).take(d.n).all(agree) { Ok(()) } else { Err(Fault::ShapeMismatch) }
+}
+
 kernel! {
     /// Checks that `x` holds exactly the bytes of `want`.
     pub struct CheckEqual {

@@ -45,7 +45,7 @@ fn match_body(_: Isa, _: &MatchStrings, pattern: &[u8], y: &mut [u8], x: &Object
 #[cfg(not(feature = "regex"))]
 fn match_body(_: Isa, _: &MatchStrings, _: &[u8], _: &mut [u8], x: &Object) -> Result<(), Fault> {
     strings(x)?;
-    Err(Fault::FeatureMissing)
+    Err(Fault::Unsupported)
 }
 
 #[cfg(all(test, feature = "regex"))]

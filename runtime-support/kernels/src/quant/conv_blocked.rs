@@ -8,6 +8,7 @@
 
 use super::conv_tile::{ConvTile, Emission, Tiling};
 use crate::conv::ConvShape;
+use crate::descriptor::part_end;
 use crate::gemm::int8::dot::Kernels;
 use crate::{Fault, Isa, kernel};
 
@@ -53,6 +54,16 @@ pub const fn qconv_first_units(shape: ConvShape) -> usize {
 /// Bytes of scratch of a [`QConvFirst`].
 pub const fn qconv_first_scratch_bytes(shape: ConvShape) -> usize {
     Plan::new(shape, 4, true).scratch_bytes()
+}
+
+/// Bytes of scratch that are enough for a [`QConvBlocked`] at every batch, height and width up to those of `most`.
+pub const fn qconv_scratch_bound(most: ConvShape) -> usize {
+    Plan::scratch_bound(most, 16)
+}
+
+/// The same for a [`QConvFirst`].
+pub const fn qconv_first_scratch_bound(most: ConvShape) -> usize {
+    Plan::scratch_bound(most, 4)
 }
 
 /// Input bytes of a band: room for weights beside it in L2.
@@ -146,6 +157,14 @@ impl Plan {
         self.in_rows * self.pitch * self.lane
     }
 
+    /// Bands are cut to `BAND_BYTES` of input, and have at least one output row.
+    const fn scratch_bound(s: ConvShape, lane: usize) -> usize {
+        let ic_blocks = (s.ic / most(s.groups, 1)).div_ceil(lane);
+        let row_bytes = most(1, ic_blocks * lane * reach(s.ow, s.sx, s.kw, s.dx));
+        let all = reach(s.oh, s.sy, s.kh, s.dy).saturating_mul(row_bytes);
+        least(all, most(BAND_BYTES, row_bytes * reach(1, 1, s.kh, s.dy)))
+    }
+
     const fn scratch_bytes(&self) -> usize {
         if self.copied { self.ic_blocks * self.block_bytes() } else { 0 }
     }
@@ -233,6 +252,7 @@ impl Call<'_> {
             return Err(Fault::Descriptor);
         }
         let plan = Plan::new(*s, LANE, LANE == 4 || self.x_flip != 0);
+        let end = part_end(end, plan.units());
         if begin > end || end > plan.units() {
             return Err(Fault::Descriptor);
         }

@@ -12,6 +12,7 @@ use super::conv_blocked::{most, reach};
 use super::conv_tile::emit_four;
 use super::conv_tile::{Emission, emit_one};
 use crate::conv::ConvShape;
+use crate::descriptor::part_end;
 use crate::gemm::int8::dot::Kernels;
 use crate::simd::LANES;
 use crate::{Fault, Isa, kernel, simd_fn};
@@ -41,6 +42,14 @@ pub const fn qdepthwise_units(shape: ConvShape) -> usize {
 /// Bytes of scratch of a [`QDepthwise`].
 pub const fn qdepthwise_scratch_bytes(shape: ConvShape) -> usize {
     reach(band_rows(&shape), shape.sy, shape.kh, shape.dy) * pitch(&shape) * LANES
+}
+
+/// Bytes of scratch that are enough at every batch, height and width up to those of `most`.
+pub const fn qdepthwise_scratch_bound(most: ConvShape) -> usize {
+    let one_row = reach(1, 1, most.kh, most.dy) * pitch(&most) * LANES;
+    let all = reach(most.oh, most.sy, most.kh, most.dy).saturating_mul(pitch(&most) * LANES);
+    let band = if one_row > BAND_BYTES { one_row } else { BAND_BYTES };
+    if all < band { all } else { band }
 }
 
 const fn pitch(s: &ConvShape) -> usize {
@@ -73,7 +82,11 @@ fn qdepthwise(
     y: &mut [u8],
 ) -> Result<(), Fault> {
     let s = d.shape();
-    if !s.is_bounded() || d.part_begin > d.part_end || d.part_end > qdepthwise_units(s) {
+    if !s.is_bounded() {
+        return Err(Fault::Descriptor);
+    }
+    let end = part_end(d.part_end, qdepthwise_units(s));
+    if d.part_begin > end || end > qdepthwise_units(s) {
         return Err(Fault::Descriptor);
     }
     let channels = s.ic.next_multiple_of(16);
@@ -97,7 +110,7 @@ fn qdepthwise(
     let (rows, blocks, pitch) = (band_rows(&s), s.ic.div_ceil(16), pitch(&s));
     let bands = s.oh.div_ceil(rows);
     let kernels = Kernels::of(isa);
-    for unit in d.part_begin..d.part_end {
+    for unit in d.part_begin..end {
         let (plane, band) = (unit / bands, unit % bands);
         let first = band * rows;
         let rows = rows.min(s.oh - first);

@@ -308,3 +308,31 @@ fn depthwise_shapes() {
         check(s, &SIGNED, i as u32 + 100, 2);
     }
 }
+
+/// Scratch bounds hold at every size up to the greatest one.
+#[test]
+fn scratch_bounds() {
+    for (k, stride, dilation, pad) in
+        [(1, 1, 1, 0), (1, 2, 1, 0), (3, 1, 1, 1), (3, 2, 1, 1), (5, 3, 2, 0), (7, 2, 1, 3)]
+    {
+        for c in [1, 3, 16, 100, 960] {
+            let at = |h: usize, w: usize| {
+                let out = |x: usize| (x + 2 * pad).checked_sub((k - 1) * dilation + 1).map(|r| r / stride + 1);
+                let (oh, ow, groups) = (out(h)?, out(w)?, 1);
+                let (sy, sx, dy, dx, pt, pl) = (stride, stride, dilation, dilation, pad, pad);
+                Some(ConvShape { n: 1, ic: c, oc: c, h, w, oh, ow, kh: k, kw: k, sy, sx, dy, dx, pt, pl, groups })
+            };
+            for (most_h, most_w) in [(500, 500), (11, 3000), (3000, 11)] {
+                let most = at(most_h, most_w).unwrap();
+                for (h, w) in (1..=most_h).step_by(7).flat_map(|h| (1..=most_w).step_by(11).map(move |w| (h, w))) {
+                    for (h, w) in [(h, w), (most_h, w), (h, most_w)] {
+                        let Some(s) = at(h, w) else { continue };
+                        assert!(qconv_scratch_bytes(s, true) <= qconv_scratch_bound(most), "{s:?} of {most:?}");
+                        assert!(c > 4 || qconv_first_scratch_bytes(s) <= qconv_first_scratch_bound(most), "{s:?}");
+                        assert!(qdepthwise_scratch_bytes(s) <= qdepthwise_scratch_bound(most), "{s:?} of {most:?}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,9 +1,14 @@
-//! ImageDecoder: an encoded image as bytes of its pixels, by the crate `image` (feature `image`; JPEG 2000 is not among
-//! its formats).
+//! ImageDecoder: an encoded image as bytes of its pixels (feature `image`): baseline JPEG by the module `jpeg`, whose rounding
+//! the operator's page states, everything else by the crate `image`. JPEG 2000, which that crate lacks, is a fault.
 //!
 //! In: the encoded file. Out: `[height, width, channels]`, one channel for grey, three for colours. The extents are planned
 //! for: an image of another size is a fault. Decoding allocates; nothing else in this crate does.
 //! Source: <https://onnx.ai/onnx/operators/onnx__ImageDecoder.html>
+
+#[cfg(feature = "image")]
+mod jpeg;
+#[cfg(feature = "image")]
+mod samples;
 
 use crate::{Fault, Isa, kernel, param_enum};
 
@@ -42,7 +47,7 @@ kernel! {
 
 #[cfg(not(feature = "image"))]
 fn image_decode(_: Isa, _: &ImageDecode, _: &[u8], _: &mut [u8]) -> Result<(), Fault> {
-    Err(Fault::FeatureMissing)
+    Err(Fault::Unsupported)
 }
 
 #[cfg(feature = "image")]
@@ -50,18 +55,13 @@ fn image_decode(_: Isa, d: &ImageDecode, x: &[u8], y: &mut [u8]) -> Result<(), F
     let pixels = d.height.checked_mul(d.width).ok_or(Fault::Descriptor)?;
     let bytes = pixels.checked_mul(d.format.channels()).and_then(|n| y.get_mut(..n)).ok_or(Fault::Descriptor)?;
     let file = x.get(..d.n).ok_or(Fault::Descriptor)?;
-    let (Ok(width), Ok(height)) = (u32::try_from(d.width), u32::try_from(d.height)) else {
-        return Err(Fault::Descriptor);
-    };
+    if JPEG_2000.iter().any(|signature| file.starts_with(signature)) {
+        return Err(Fault::Unsupported);
+    }
     // A file that cannot be decoded is an empty image, as the operator's page says.
-    let Some(image) = decoded(file, width, height) else {
+    let Some(rgb) = jpeg::decode(file, d.width, d.height).or_else(|| decoded(file, d.width, d.height)) else {
         return if pixels == 0 { Ok(()) } else { Err(Fault::ShapeMismatch) };
     };
-    let same = image.width() == width && image.height() == height;
-    if !same {
-        return Err(Fault::ShapeMismatch);
-    }
-    let rgb = image.into_rgb8();
     for (pixel, y) in rgb.chunks_exact(3).zip(bytes.chunks_exact_mut(d.format.channels())) {
         match d.format {
             PixelFormat::Rgb => y.copy_from_slice(pixel),
@@ -72,14 +72,20 @@ fn image_decode(_: Isa, d: &ImageDecode, x: &[u8], y: &mut [u8]) -> Result<(), F
     Ok(())
 }
 
-/// The image, if it is no larger than planned: a file may claim any size.
+/// How JPEG 2000 files start: boxes, or the bare code stream.
 #[cfg(feature = "image")]
-fn decoded(file: &[u8], width: u32, height: u32) -> Option<image::DynamicImage> {
+const JPEG_2000: [&[u8]; 2] = [b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51"];
+
+/// The image as RGB, if it has the planned size. (A file may claim any: nothing larger is decoded.)
+#[cfg(feature = "image")]
+fn decoded(file: &[u8], width: usize, height: usize) -> Option<std::vec::Vec<u8>> {
+    let (width, height) = (u32::try_from(width).ok()?, u32::try_from(height).ok()?);
     let mut reader = image::ImageReader::new(std::io::Cursor::new(file)).with_guessed_format().ok()?;
     let mut limits = image::Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(width), Some(height));
     reader.limits(limits);
-    reader.decode().ok()
+    let image = reader.decode().ok()?;
+    (image.width() == width && image.height() == height).then(|| image.into_rgb8().into_raw())
 }
 
 /// ITU-R 601 in 16-bit fixed point, rounded.

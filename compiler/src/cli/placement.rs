@@ -1,0 +1,70 @@
+//! What commands say of a placement: warnings on stderr, a page for `kilnc plan`, a file to load again.
+
+use super::args::CompileArgs;
+use super::{Failure, Outcome, term};
+use crate::artifact::write_whole;
+use crate::ep::place::Summary;
+use crate::program::Program;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Prints the warnings and saves the placement, if that was asked for.
+pub(super) fn report(program: &Program, args: &CompileArgs) -> Outcome {
+    let Some(summary) = &program.placement else {
+        return match &args.save_placement {
+            None => Ok(()),
+            Some(_) => Err(Failure::misuse("--save-placement: the target has one device, there is nothing to save")),
+        };
+    };
+    if !args.quiet {
+        summary.warnings.iter().for_each(|w| term::message(&format!("warning: {w}")));
+    }
+    let Some(path) = &args.save_placement else { return Ok(()) };
+    let wrong = |e| Failure::Misuse(format!("cannot write {}: {e}", path.display()));
+    write_whole(path, summary.saved.as_bytes()).map_err(wrong)
+}
+
+/// Lines about placement, crossings and the device for people.
+pub(super) fn page(program: &Program) -> Option<String> {
+    let summary = program.placement.as_ref()?;
+    let mut out = String::from("placement ");
+    let devices: Vec<String> = summary.devices.iter().map(|(name, n)| format!("{name} {n} nodes")).collect();
+    let _ = writeln!(out, "{}, {} copies", devices.join(", "), summary.crossings.len());
+    for (name, ns) in &summary.candidates {
+        let _ = writeln!(out, "  {:>12} us by {name}", ns.div_ceil(1000));
+    }
+    if !summary.crossings.is_empty() {
+        let _ = writeln!(out, "copies        bytes  handshake       copy     repack    convert  (ns)");
+    }
+    for c in &summary.crossings {
+        let cost = &c.cost;
+        let _ = writeln!(
+            out,
+            "  {:>16} {:>10} {:>10} {:>10} {:>10}  {:?} {} -> {}",
+            c.bytes, cost.handshake_ns, cost.copy_ns, cost.repack_ns, cost.convert_ns, c.value, c.from, c.to
+        );
+    }
+    if let Some(d) = &program.device {
+        let count = |lane| d.lanes.iter().filter(|l| **l == lane).count();
+        use crate::ep::npu::expand::Lane;
+        let (kernels, loads, stores) = (count(Lane::Compute), count(Lane::Load), count(Lane::Store));
+        let _ = writeln!(out, "{:<9} {kernels} kernels, {loads} loads, {stores} stores", d.name);
+        let _ = writeln!(
+            out,
+            "  memory  {} of {} bytes, bound {}",
+            d.sram.bytes, d.capacity_bytes, d.sram.lower_bound_bytes
+        );
+    }
+    Some(out)
+}
+
+/// The copies for tools.
+pub(super) fn copies(summary: &Summary) -> Value {
+    let copy = |c: &crate::ep::place::Crossing| {
+        json!({
+            "value": c.value, "from": c.from, "to": c.to, "bytes": c.bytes, "handshake_ns": c.cost.handshake_ns,
+            "copy_ns": c.cost.copy_ns, "repack_ns": c.cost.repack_ns, "convert_ns": c.cost.convert_ns,
+        })
+    };
+    summary.crossings.iter().map(copy).collect()
+}

@@ -1,0 +1,104 @@
+//! State: an output that is an input of the next run.
+//!
+//! In: a lowered graph and pairs (output, input). Out: each such output in memory of its own outside the arena, which the
+//! module exchanges with the input's after every run, so that nothing is copied from run to run.
+
+use super::{Buffer, BufferKind, Lowered, Place, Step, copy_bytes};
+use crate::error::{CompileError, CompileErrors, Stage};
+use crate::ir::Graph;
+use kiln_kernels::Operand;
+
+/// An output and the input it becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatePair {
+    /// Index of the graph output.
+    pub output_idx: usize,
+    /// Index of the graph input.
+    pub input_idx: usize,
+}
+
+fn wrong(pair: &(String, String), message: String) -> CompileError {
+    CompileError::new(Stage::Import, message).at(format!("state \"{}={}\"", pair.0, pair.1))
+}
+
+/// What `*` of a pattern stands for in a name; the empty text for a pattern without one.
+fn matched<'n>(pattern: &str, name: &'n str) -> Option<&'n str> {
+    match pattern.split_once('*') {
+        None => (pattern == name).then_some(""),
+        Some((head, tail)) => name.strip_prefix(head)?.strip_suffix(tail),
+    }
+}
+
+/// The pairs that patterns of names mean, as in `present.*` and `past.*`.
+pub fn pairs(graph: &Graph, patterns: &[(String, String)]) -> Result<Vec<StatePair>, CompileErrors> {
+    let mut out: Vec<StatePair> = Vec::new();
+    let mut errors = CompileErrors::default();
+    for pattern in patterns {
+        let mut any = false;
+        for (output_idx, (name, v)) in graph.outputs.iter().enumerate() {
+            let Some(star) = matched(&pattern.0, name) else { continue };
+            any = true;
+            let wanted = pattern.1.replacen('*', star, 1);
+            let input_idx = graph.inputs.iter().position(|i| graph.value(*i).name == wanted);
+            let Some(input_idx) = input_idx else {
+                errors.push(wrong(pattern, format!("the model has no input \"{wanted}\" for its output \"{name}\"")));
+                continue;
+            };
+            if out.iter().any(|p| p.output_idx == output_idx || p.input_idx == input_idx) {
+                errors.push(wrong(pattern, format!("output \"{name}\" or input \"{wanted}\" is bound twice")));
+                continue;
+            }
+            let (from, to) = (graph.tensor_type(*v)?, graph.tensor_type(graph.inputs[input_idx])?);
+            let fits = from.dtype == to.dtype
+                && from.rank() == to.rank()
+                && from
+                    .shape
+                    .iter()
+                    .zip(&to.shape)
+                    .all(|(a, b)| a == b || a.as_const().is_none() || b.as_const().is_none());
+            if !fits {
+                errors.push(wrong(pattern, format!("output \"{name}\" is {from}, input \"{wanted}\" {to}")));
+                continue;
+            }
+            out.push(StatePair { output_idx, input_idx });
+        }
+        if !any {
+            errors.push(wrong(pattern, "no output has such a name".into()));
+        }
+    }
+    errors.or_ok(out)
+}
+
+/// Moves the outputs that are states into memory of their own.
+pub(super) fn bind(graph: &Graph, out: &mut Lowered, pairs: &[StatePair]) -> Result<(), CompileError> {
+    for (k, pair) in pairs.iter().enumerate() {
+        let (name, v) = &graph.outputs[pair.output_idx];
+        let bytes = graph.tensor_type(*v)?.bytes();
+        let place = out.outputs[pair.output_idx];
+        let buffer = &out.buffers[place.buffer as usize];
+        let alone = out.outputs.iter().filter(|p| p.buffer == place.buffer).count() == 1;
+        if buffer.kind == BufferKind::Activation && place.off == 0 && buffer.bytes == bytes && alone {
+            out.buffers[place.buffer as usize].kind = BufferKind::State(k);
+            continue;
+        }
+        let to = out.add_buffer(Buffer { name: name.clone(), bytes: bytes.clone(), kind: BufferKind::State(k) });
+        let call = copy_bytes(Operand::at(place.buffer, place.off, bytes.clone()), Operand::at(to, 0, bytes))?;
+        out.steps.push(Step { call, node_idx: usize::MAX });
+        out.outputs[pair.output_idx] = Place { buffer: to, off: 0 };
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matched;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        assert_eq!(matched("present.*", "present.0.key"), Some("0.key"));
+        assert_eq!(matched("*_out", "h_out"), Some("h"));
+        assert_eq!(matched("stateN", "stateN"), Some(""));
+        assert_eq!(matched("stateN", "state"), None);
+        assert_eq!(matched("a*b", "ab"), Some(""));
+    }
+}

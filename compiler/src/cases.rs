@@ -5,11 +5,11 @@
 pub mod random;
 
 use crate::error::{CompileError, CompileErrors, Stage};
-use crate::import::{DimBound, ImportOptions, extent_name};
-use crate::ir::Tensor;
+use crate::import::{DimBound, ImportOptions, convert_tensor, convert_type, extent_name};
+use crate::ir::{Datum, Tensor, narrow};
 use crate::onnx::{self, Decoded, model::Type};
 use crate::ops::read_ints::element_name;
-use kiln_kernels::Dtype;
+use kiln_kernels::{Dtype, Object};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -31,10 +31,14 @@ impl Default for Tolerance {
 /// Inputs and expected outputs of one run.
 #[derive(Clone, Debug)]
 pub struct DataSet {
-    /// Graph inputs in order.
+    /// Graph inputs in order; an empty tensor stands for each that is none.
     pub inputs: Vec<Tensor>,
-    /// Expected outputs in order.
+    /// Expected outputs in order; an empty tensor stands for each that is none.
     pub outputs: Vec<Tensor>,
+    /// The inputs that are sequences or optional values, by position.
+    pub input_objects: BTreeMap<usize, Datum>,
+    /// The outputs that are sequences or optional values, by position.
+    pub output_objects: BTreeMap<usize, Datum>,
     /// For each output the law it follows, if it hangs on random numbers.
     pub random: Vec<Option<random::Law>>,
 }
@@ -104,40 +108,90 @@ impl Case {
             if !folder.is_dir() {
                 break;
             }
-            let inputs = read_all(&folder, "input", model.graph.inputs.iter().map(|v| v.ty.as_ref()))?;
-            let outputs = read_all(&folder, "output", model.graph.outputs.iter().map(|v| v.ty.as_ref()))?;
+            let types = model.graph.inputs.iter().map(|v| v.ty.as_ref());
+            let (inputs, input_objects) = read_all(&folder, "input", types)?;
+            let types = model.graph.outputs.iter().map(|v| v.ty.as_ref());
+            let (outputs, output_objects) = read_all(&folder, "output", types)?;
             let random = random::laws(model, &inputs);
-            out.push(DataSet { inputs, outputs, random });
+            out.push(DataSet { inputs, outputs, input_objects, output_objects, random });
         }
         if out.is_empty() { Err(error("no test_data_set_0 beside the model")) } else { Ok(out) }
     }
 }
 
+/// Tensors by position, and the values that are none.
+type Values = (Vec<Tensor>, BTreeMap<usize, Datum>);
+
 fn read_all<'a>(
     folder: &Path,
     what: &str,
     types: impl Iterator<Item = Option<&'a Type>>,
-) -> Result<Vec<Tensor>, CompileErrors> {
-    let mut out = Vec::new();
+) -> Result<Values, CompileErrors> {
+    let (mut out, mut objects) = (Vec::new(), BTreeMap::new());
     for (i, ty) in types.enumerate() {
-        if !matches!(ty, None | Some(Type::Tensor(..))) {
-            return Err(unsupported(format!("{what} {i}: only tensors are supported yet")));
-        }
         let path = folder.join(format!("{what}_{i}.pb"));
         let bytes = std::fs::read(&path).map_err(|e| error(format!("cannot read {}: {e}", path.display())))?;
+        if let Some(ty) = ty.filter(|ty| !matches!(ty, Type::Tensor(..))) {
+            let known = convert_type(ty);
+            let known = known.ok_or_else(|| unsupported(format!("{what} {i}: {ty} is not supported")))?;
+            let (_, value) = onnx::read_value(bytes, ty)?;
+            let object = object(&value).ok_or_else(|| unsupported(format!("{what} {i}: a map is not supported")))?;
+            objects.insert(i, Datum::Object(narrow(&known, &object), object));
+            out.push(Tensor::from_u8s(&[0], &[]));
+            continue;
+        }
         let (_, t) = onnx::read_tensor(bytes)?;
-        let data =
-            t.bytes().cloned().ok_or_else(|| unsupported(format!("{what} {i}: strings are not supported yet")))?;
-        out.push(Tensor::new(t.dtype, t.dims.clone(), data).ok_or_else(|| error("data and dims do not agree"))?);
+        out.push(convert_tensor(&t).map_err(|e| CompileError { stage: Stage::Read, ..e })?);
     }
-    Ok(out)
+    Ok((out, objects))
+}
+
+/// A decoded value as an object; `None` for a map, or what is too large.
+fn object(value: &onnx::Value) -> Option<Object> {
+    match value {
+        onnx::Value::Tensor(t) => convert_tensor(t).ok()?.to_object(),
+        onnx::Value::Sequence(all) => all.iter().map(object).collect::<Option<_>>().map(Object::Sequence),
+        onnx::Value::Optional(None) => Some(Object::None),
+        onnx::Value::Optional(Some(v)) => object(v),
+        onnx::Value::Map(_) => None,
+    }
+}
+
+/// Tensors by position, with the values that are none in their places.
+fn data(tensors: &[Tensor], objects: &BTreeMap<usize, Datum>) -> Vec<Datum> {
+    let each = |(i, t): (usize, &Tensor)| objects.get(&i).cloned().unwrap_or_else(|| t.clone().into());
+    tensors.iter().enumerate().map(each).collect()
 }
 
 impl DataSet {
     /// Import options that fix free extents to this data's.
     pub fn import_options(&self) -> ImportOptions {
-        let input_dims = self.inputs.iter().enumerate().map(|(i, t)| (i, t.dims().to_vec())).collect();
-        ImportOptions { input_dims, ..ImportOptions::default() }
+        let tensors = self.inputs.iter().enumerate().filter(|(i, _)| !self.input_objects.contains_key(i));
+        let input_dims = tensors.map(|(i, t)| (i, t.dims().to_vec())).collect();
+        let input_types = self.input_objects.iter().map(|(i, d)| (*i, d.ty())).collect();
+        ImportOptions { input_dims, input_types, ..ImportOptions::default() }
+    }
+
+    /// All inputs.
+    pub fn input_data(&self) -> Vec<Datum> {
+        data(&self.inputs, &self.input_objects)
+    }
+
+    /// Compares results of any kind with the expected ones, as [`Self::compare`].
+    pub fn compare_data(&self, got: &[Datum], tolerance: Tolerance) -> Result<(), String> {
+        let placeholder = || Tensor::from_u8s(&[0], &[]);
+        let tensor = |(i, d): (usize, &Datum)| match self.output_objects.contains_key(&i) {
+            true => Some(placeholder()),
+            false => d.tensor().cloned(),
+        };
+        let tensors: Option<Vec<Tensor>> = got.iter().enumerate().map(tensor).collect();
+        self.compare(&tensors.ok_or("an output is no tensor")?, tolerance)?;
+        for (i, want) in &self.output_objects {
+            let got = got.get(*i).and_then(Datum::object).ok_or("an output is missing")?;
+            let want = want.object().unwrap_or_default();
+            compare_objects(&got, &want, tolerance).map_err(|e| format!("output {i}: {e}"))?;
+        }
+        Ok(())
     }
 
     /// As [`Self::import_options`], with these bounds; an extent that they leave a range to is not fixed (and counts as 0).
@@ -174,6 +228,7 @@ impl DataSet {
     /// The small inputs that operators may need at compile time: shapes, axes, sizes, flags.
     pub fn small_values(&self) -> BTreeMap<usize, Tensor> {
         let small = |t: &Tensor| match t.dtype() {
+            Dtype::Str => false,
             Dtype::I64 | Dtype::I32 => t.dims().len() <= 1 && t.numel() <= 256,
             _ => t.dims().len() <= 1 && t.numel() == 1,
         };
@@ -221,9 +276,32 @@ pub fn compare(got: &[Tensor], want: &[Tensor], tolerance: Tolerance) -> Result<
     Ok(())
 }
 
+/// Compares objects; the reason where they differ.
+fn compare_objects(got: &Object, want: &Object, tolerance: Tolerance) -> Result<(), String> {
+    match (got, want) {
+        (Object::None, Object::None) => Ok(()),
+        (Object::Sequence(got), Object::Sequence(want)) if got.len() == want.len() => {
+            let both = got.iter().zip(want).enumerate();
+            let each = |(i, (g, w))| compare_objects(g, w, tolerance).map_err(|e| format!("element {i}: {e}"));
+            both.map(each).collect()
+        }
+        (Object::Sequence(got), Object::Sequence(want)) => {
+            Err(format!("{} elements, expected {}", got.len(), want.len()))
+        }
+        (got, want) => match (Tensor::from_object(got), Tensor::from_object(want)) {
+            (Some(g), Some(w)) => compare_one(&g, &w, tolerance),
+            _ => Err("values of different kinds".into()),
+        },
+    }
+}
+
 fn compare_one(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Result<(), String> {
     if got.dtype() != want.dtype() || got.dims() != want.dims() {
         return Err(format!("{got:?}, expected {want:?}"));
+    }
+    if let (Some(g), Some(w)) = (got.to_strings(), want.to_strings()) {
+        let differ = g.iter().zip(&w).position(|(g, w)| g != w);
+        return differ.map_or(Ok(()), |i| Err(format!("at {i} {:?}, expected {:?}", g[i], w[i])));
     }
     let (Some(g), Some(w)) = (to_f64s(got), to_f64s(want)) else {
         if got.data() == want.data() {

@@ -79,6 +79,11 @@ impl Facts {
         self.steps.iter().any(|s| s.op == "ImageDecoder")
     }
 
+    /// Whether the module needs the feature `regex` of `kiln`.
+    pub fn matches_patterns(&self) -> bool {
+        self.steps.iter().any(|s| s.op == "RegexFullMatch")
+    }
+
     /// As text.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -138,7 +143,8 @@ impl PortFact {
 
     fn of(port: &Port) -> Self {
         let extent = |d: &crate::ir::Dim| d.upper().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-        Self { name: port.name.clone(), dtype: port.ty.dtype, dims: port.ty.shape.iter().map(extent).collect() }
+        let ty = port.object.as_ref().and_then(|o| o.ty.tensor()).unwrap_or(&port.ty);
+        Self { name: port.name.clone(), dtype: ty.dtype, dims: ty.shape.iter().map(extent).collect() }
     }
 
     fn parse(dtype: &str, dims: &str, name: &str) -> Option<Self> {

@@ -5,7 +5,10 @@
 //! `INPUT.AXIS` where the model gives none.
 
 use crate::error::{CompileError, CompileErrors, Quoted, Stage};
-use crate::ir::{Attr, Dim, Graph, Node, Symbol, SymbolSource, Tensor, TensorType, Type, Value, ValueId};
+use crate::ir::{
+    Attr, Dim, Elements, Graph, Node, SequenceType, Symbol, SymbolSource, Tensor, TensorType, Type, Value, ValueId,
+    bounded_extent,
+};
 use crate::onnx::model as onnx;
 use crate::ops::read_ints::{self, element_name};
 use kiln_kernels::Dtype;
@@ -28,6 +31,8 @@ pub struct ImportOptions {
     pub dims: BTreeMap<String, DimBound>,
     /// Extents of inputs at hand, by input index: they fix what is free.
     pub input_dims: BTreeMap<usize, Vec<usize>>,
+    /// Types of inputs at hand that are no tensors, by input index: they fix what is free.
+    pub input_types: BTreeMap<usize, Type>,
     /// Values at hand of inputs, by input index: the module takes no others (a run on another value fails).
     pub input_values: BTreeMap<usize, Tensor>,
     /// Inputs that are baked in as constants, by input index: they are no inputs of the module.
@@ -143,8 +148,12 @@ pub fn check_dims(model: &onnx::Model, options: &ImportOptions) -> Result<(), Co
     let mut free = std::collections::BTreeSet::new();
     let mut elements = Vec::new();
     for info in &model.graph.inputs {
-        let Some(onnx::Type::Tensor(dtype, Some(dims))) = &info.ty else { continue };
-        if matches!(dtype, Dtype::I64 | Dtype::I32) && dims.len() <= 1 {
+        let mut ty = info.ty.as_ref();
+        while let Some(onnx::Type::Sequence(inner) | onnx::Type::Optional(inner)) = ty {
+            ty = Some(inner);
+        }
+        let Some(onnx::Type::Tensor(dtype, Some(dims))) = ty else { continue };
+        if ty == info.ty.as_ref() && matches!(dtype, Dtype::I64 | Dtype::I32) && dims.len() <= 1 {
             elements.push(format!("{}[", info.name));
         }
         for (axis, dim) in dims.iter().enumerate() {
@@ -177,7 +186,11 @@ fn input_type(
 ) -> Result<Type, CompileError> {
     let ty = info.ty.as_ref().ok_or_else(|| import_error("has no type"))?;
     let onnx::Type::Tensor(dtype, dims) = ty else {
-        return convert_type(ty).ok_or_else(|| import_error(format!("{ty} is not supported as an input")));
+        if let Some(given) = options.input_types.get(&at.0) {
+            return Ok(given.clone());
+        }
+        let object = object_type(ty, &options.dims);
+        return object.ok_or_else(|| import_error(format!("{ty} is not supported as an input")));
     };
     let given = options.input_dims.get(&at.0);
     let Some(dims) = dims else {
@@ -238,6 +251,35 @@ fn input_type(
     Ok(ty.into())
 }
 
+/// The type of a sequence or an optional value; free extents are bounded by what the user says of their names.
+fn object_type(ty: &onnx::Type, bounds: &BTreeMap<String, DimBound>) -> Option<Type> {
+    let extent = |d: &onnx::Dim| match d {
+        onnx::Dim::Known(n) => Dim::from(*n),
+        onnx::Dim::Symbol(name) => match bounds.get(name) {
+            Some(DimBound::Fixed(n)) => Dim::Const(*n),
+            Some(DimBound::Range(min, max)) => bounded_extent(*min, Some(*max)),
+            None => bounded_extent(0, None),
+        },
+        onnx::Dim::Unknown => bounded_extent(0, None),
+    };
+    match ty {
+        onnx::Type::Tensor(dtype, Some(dims)) => {
+            Some(TensorType::new(*dtype, dims.iter().map(extent).collect()).into())
+        }
+        onnx::Type::Sequence(t) => {
+            let onnx::Type::Tensor(dtype, dims) = t.as_ref() else { return None };
+            let elements = match dims {
+                // A type without extents says scalars, or nothing: exporters write it for both.
+                Some(dims) if !dims.is_empty() => Elements::Ranked(dims.iter().map(extent).collect()),
+                _ => Elements::Any,
+            };
+            Some(Type::Sequence(SequenceType { dtype: *dtype, elements, most: None }))
+        }
+        onnx::Type::Optional(t) => Some(Type::Optional(Box::new(object_type(t, bounds)?))),
+        _ => None,
+    }
+}
+
 /// What to do about a free extent, at the shell and in source.
 fn unbounded(name: &str, axis: usize) -> String {
     let is_word = name.chars().all(|c| c.is_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_numeric());
@@ -249,7 +291,7 @@ fn unbounded(name: &str, axis: usize) -> String {
 }
 
 /// The type as far as it is known without inference.
-fn convert_type(ty: &onnx::Type) -> Option<Type> {
+pub fn convert_type(ty: &onnx::Type) -> Option<Type> {
     match ty {
         onnx::Type::Tensor(dtype, Some(dims)) => {
             let shape = dims
@@ -261,14 +303,19 @@ fn convert_type(ty: &onnx::Type) -> Option<Type> {
                 .collect::<Option<Vec<_>>>()?;
             Some(TensorType::new(*dtype, shape).into())
         }
-        onnx::Type::Sequence(t) => Some(Type::Sequence(Box::new(convert_type(t)?))),
-        onnx::Type::Optional(t) => Some(Type::Optional(Box::new(convert_type(t)?))),
+        onnx::Type::Sequence(_) | onnx::Type::Optional(_) => object_type(ty, &BTreeMap::new()),
         _ => None,
     }
 }
 
-fn convert_tensor(t: &onnx::Tensor) -> Result<Tensor, CompileError> {
-    let data = t.bytes().ok_or_else(|| import_error("string tensors are not supported yet"))?;
+/// A decoded tensor as a constant.
+pub fn convert_tensor(t: &onnx::Tensor) -> Result<Tensor, CompileError> {
+    if let onnx::TensorData::Strings(all) = &t.data {
+        let texts = all.iter().map(|s| std::str::from_utf8(s).ok()).collect::<Option<Vec<_>>>();
+        let texts = texts.ok_or_else(|| import_error("a string is not UTF-8"))?;
+        return Tensor::from_strings(&t.dims, &texts).ok_or_else(|| import_error("strings and dims do not agree"));
+    }
+    let data = t.bytes().ok_or_else(|| import_error("data and dims do not agree"))?;
     Tensor::new(t.dtype, t.dims.clone(), data.clone()).ok_or_else(|| import_error("data and dims do not agree"))
 }
 

@@ -107,6 +107,9 @@ impl Options {
         for (i, dims) in &self.import.input_dims {
             let _ = write!(text, ", input {i} = {dims:?}");
         }
+        for (i, ty) in &self.import.input_types {
+            let _ = write!(text, ", input {i} = {ty}");
+        }
         for (i, t) in &self.import.input_values {
             let _ = write!(text, ", input {i} only with the value {t:?} it was compiled for");
         }
@@ -212,6 +215,8 @@ fn distribute(
     let target = options.machine.target.as_ref().clone().with_host_streams(options.streams);
     if target.n_devices() == 1 {
         let lowered = lower::lower_whole(graph, options.streams, states, bodies::plan)?;
+        // Objects are ordered by one stream.
+        let target = if lowered.n_objects > 0 { target.with_host_streams(1) } else { target };
         let (lowered, schedule) = streams::plan_for(graph, lowered, &target)?;
         return Ok((lowered, schedule, None, None));
     }
@@ -223,6 +228,10 @@ fn distribute(
     let eps = eps.map_err(|e| CompileError::new(Stage::Plan, e))?;
     let lowered =
         lower::lower_by(graph, options.streams, states, Some(bodies::plan), &|node, op, cx| eps[node].lower(op, cx))?;
+    if lowered.n_objects > 0 {
+        let message = "strings, sequences and optional values are not supported on a target of several devices yet";
+        return Err(CompileError::new(Stage::Plan, message).into());
+    }
     match ep::npu::plan::device(&target) {
         Some(npu) if devices.contains(&npu) => {
             if !states.is_empty() {

@@ -7,7 +7,7 @@
 use crate::ep::npu::plan::DevicePlan;
 use crate::ep::place::Summary;
 use crate::error::{CompileError, CompileErrors, Stage};
-use crate::ir::{Dim, Graph, Symbol, SymbolSource, TensorType};
+use crate::ir::{Dim, Graph, Symbol, SymbolSource, TensorType, Type};
 use crate::lower::state::StatePair;
 use crate::lower::{BufferKind, Call, Lowered};
 use crate::memory::ArenaPlan;
@@ -32,6 +32,36 @@ pub struct Port {
     pub ty: TensorType,
     /// For an output: byte offset in the arena.
     pub off: u64,
+    /// Where it is no tensor of numbers; `ty` is an empty tensor then, and its region or place is empty.
+    pub object: Option<ObjectPort>,
+}
+
+/// A graph input or output in a slot of an object.
+#[derive(Clone, Debug)]
+pub struct ObjectPort {
+    /// The slot.
+    pub slot: usize,
+    /// Its type.
+    pub ty: Type,
+}
+
+impl Port {
+    /// Its type as text.
+    pub fn ty_text(&self) -> String {
+        self.object.as_ref().map_or_else(|| self.ty.to_string(), |o| o.ty.to_string())
+    }
+}
+
+/// A port of the type of a value, and the slot if it is an object.
+fn port(graph: &Graph, name: &str, v: crate::ir::ValueId, off: u64, slot: Option<usize>) -> Result<Port, CompileError> {
+    let ty = graph.value(v).ty.clone().filter(Type::is_object);
+    Ok(match (ty, slot) {
+        (Some(ty), Some(slot)) => {
+            let empty = TensorType::fixed(kiln_kernels::Dtype::U8, &[0]);
+            Port { name: name.to_owned(), ty: empty, off, object: Some(ObjectPort { slot, ty }) }
+        }
+        _ => Port { name: name.to_owned(), ty: graph.tensor_type(v)?.clone(), off, object: None },
+    })
 }
 
 /// A call with its place in the model.
@@ -93,6 +123,8 @@ pub struct Program {
     pub extents: Vec<Extent>,
     /// Number of slots.
     pub n_slots: usize,
+    /// Number of objects, the inputs first.
+    pub n_objects: usize,
     /// Steps in one order that fits the schedule.
     pub steps: Vec<PlannedStep>,
     /// Which stream runs which step, and where streams wait for each other.
@@ -122,6 +154,11 @@ impl Program {
             blob[at..at + w.data.len()].copy_from_slice(&w.data);
         }
         blob
+    }
+
+    /// How many objects are inputs: those of the first slots.
+    pub fn n_given(&self) -> usize {
+        self.inputs.iter().filter(|p| p.object.is_some()).count()
     }
 
     /// The slot of a symbol.
@@ -181,14 +218,18 @@ pub fn assemble_on(
     let (weight_offsets, weights, weight_bytes) = place_weights(&lowered);
     let mut inputs = Vec::new();
     for &v in &graph.inputs {
-        inputs.push(Port { name: graph.value(v).name.clone(), ty: graph.tensor_type(v)?.clone(), off: 0 });
+        inputs.push(port(graph, &graph.value(v).name, v, 0, lowered.object_places[v.0 as usize])?);
     }
     let mut outputs = Vec::new();
-    for ((name, v), place) in graph.outputs.iter().zip(&lowered.outputs) {
+    for (i, ((name, v), place)) in graph.outputs.iter().zip(&lowered.outputs).enumerate() {
+        if let Some(&slot) = lowered.output_objects.get(&i) {
+            outputs.push(port(graph, name, *v, 0, Some(slot))?);
+            continue;
+        }
         let state = matches!(lowered.buffers[place.buffer as usize].kind, BufferKind::State(_));
         let base = if state { Some(0) } else { arena.offsets[place.buffer as usize] };
         let base = base.ok_or_else(|| CompileError::new(Stage::Plan, format!("output \"{name}\" has no memory")))?;
-        outputs.push(Port { name: name.clone(), ty: graph.tensor_type(*v)?.clone(), off: base + place.off });
+        outputs.push(port(graph, name, *v, base + place.off, None)?);
     }
     let mut flops = 0i64;
     let mut notes = Vec::with_capacity(graph.nodes.len());
@@ -224,6 +265,7 @@ pub fn assemble_on(
     Ok(Program {
         extents,
         n_slots,
+        n_objects: lowered.n_objects,
         name,
         sha256,
         options,
@@ -248,7 +290,7 @@ pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, Com
     for buffer in &lowered.buffers {
         let BufferKind::Outer(i) = buffer.kind else { continue };
         let ty = TensorType::new(kiln_kernels::Dtype::U8, vec![buffer.bytes.clone()]);
-        inputs.push((i, Port { name: buffer.name.clone(), ty, off: 0 }));
+        inputs.push((i, Port { name: buffer.name.clone(), ty, off: 0, object: None }));
     }
     inputs.sort_by_key(|(i, _)| *i);
     let mut steps = Vec::with_capacity(lowered.steps.len());
@@ -264,6 +306,7 @@ pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, Com
         outputs: Vec::new(),
         extents: Vec::new(),
         n_slots: 0,
+        n_objects: lowered.n_objects,
         schedule: Schedule::one(&vec![0; steps.len()]),
         states: Vec::new(),
         steps,
@@ -325,7 +368,7 @@ fn place_extents(inputs: &[Port], outputs: &[Port], steps: &[PlannedStep]) -> (V
     let found = steps.iter().flat_map(|s| s.call.found()).max().map_or(0, |last| last + 1);
     let of_data = |s: &Symbol| match s.source {
         SymbolSource::Data { slot } => Some(slot),
-        SymbolSource::Input { .. } => None,
+        SymbolSource::Input { .. } | SymbolSource::Element => None,
     };
     let mut n_slots = symbols.iter().filter_map(|s| of_data(s)).max().map_or(0, |last| last + 1).max(found);
     let mut extents = Vec::with_capacity(symbols.len());

@@ -25,6 +25,9 @@ pub struct Expectation {
     outputs: Vec<(u32, u64)>,
     kinds: Vec<BufferKind>,
     bytes: Vec<u64>,
+    /// Objects in slots below this are there from the beginning.
+    given_objects: usize,
+    output_objects: Vec<usize>,
 }
 
 /// Notes the buffers of every operand, before planning bakes the places in.
@@ -38,6 +41,8 @@ pub fn expectation(lowered: &Lowered) -> Expectation {
         calls: lowered.steps.iter().map(|s| fingerprint(&*s.call)).collect(),
         outputs: lowered.outputs.iter().map(|p| (p.buffer, p.off)).collect(),
         kinds: lowered.buffers.iter().map(|b| b.kind.clone()).collect(),
+        given_objects: lowered.outer_objects,
+        output_objects: lowered.output_objects.values().copied().collect(),
         bytes: lowered.buffers.iter().map(|b| u64::try_from(b.bytes.upper().unwrap_or(0)).unwrap_or(0)).collect(),
     }
 }
@@ -99,6 +104,25 @@ impl Contents {
     }
 }
 
+/// The first object that a call reads and nobody has written; what it writes is written from here on. One call may not
+/// write an object twice or also read it.
+fn unwritten_object(call: &dyn Call, written: &mut BTreeSet<usize>, n_objects: usize) -> Option<usize> {
+    let all = call.objects();
+    let writes = |role: Role| matches!(role, Role::Write | Role::Update);
+    let clash = |(i, (slot, role)): (usize, &(usize, Role))| {
+        writes(*role)
+            && call.control().is_none()
+            && all.iter().enumerate().any(|(j, (other, _))| i != j && other == slot)
+    };
+    let fault = |(i, (slot, role)): (usize, &(usize, Role))| {
+        let unread = *role != Role::Write && !written.contains(slot);
+        (*slot >= n_objects || unread || clash((i, &(*slot, *role)))).then_some(*slot)
+    };
+    let found = all.iter().enumerate().find_map(fault);
+    written.extend(all.iter().filter(|(_, role)| writes(*role)).map(|(slot, _)| *slot));
+    found
+}
+
 /// Where the memory of a state begins when arena and states are numbered through.
 fn state_base(k: usize) -> u64 {
     (1 << 62) + ((k as u64) << 45)
@@ -121,6 +145,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
     let mut contents = Contents::default();
     let device = program.device_region();
     let mut written = vec![false; expected.kinds.len()];
+    let mut objects: BTreeSet<usize> = (0..expected.given_objects).collect();
     // Parts of one call fill a result together: those after the first find it begun, and nobody else's bytes in it.
     let mut begun = BTreeSet::new();
     if program.steps.len() != expected.steps.len() {
@@ -191,6 +216,9 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 return fail(i, format!("operand {} reads bytes that another buffer has overwritten", o.name));
             }
         }
+        if let Some(slot) = unwritten_object(&*step.call, &mut objects, program.n_objects) {
+            return fail(i, format!("object {slot} is read before it is written, or does not exist"));
+        }
         if let Some(control) = step.call.control()
             && let Some(o) = control.inner_operands().iter().find(|o| {
                 let writes = matches!(o.role, Role::Write | Role::Update);
@@ -237,7 +265,11 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
         }
         begun.extend(groups[i]);
     }
-    for (port, &(buffer, off)) in program.outputs.iter().zip(&expected.outputs) {
+    let ports: Vec<usize> = program.outputs.iter().filter_map(|p| p.object.as_ref()).map(|o| o.slot).collect();
+    if ports != expected.output_objects || ports.iter().any(|slot| !objects.contains(slot)) {
+        return fail(program.steps.len(), "an output object is not written".into());
+    }
+    for (port, &(buffer, off)) in program.outputs.iter().zip(&expected.outputs).filter(|(p, _)| p.object.is_none()) {
         let bytes = u64::try_from(port.ty.bytes().upper().unwrap_or(0)).unwrap_or(0);
         let from = match expected.kinds[buffer as usize] {
             BufferKind::State(k) => state_base(k) + port.off,
@@ -249,4 +281,46 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
     }
     device::check(program).or_else(|(step, what)| fail(step, what))?;
     streams::check(program, expected, &groups).or_else(|(step, what)| fail(step, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Tensor;
+    use crate::ops::testing::case;
+    use crate::{lower, memory, program, streams};
+
+    /// Two steps: constant strings are made, then read.
+    fn strings() -> (Program, Expectation) {
+        let x = |s| Tensor::from_strings(&[1], &[s]).unwrap();
+        let graph = case("", "StringConcat", 20).input(x("a")).constant(x("b")).infer().unwrap();
+        let lowered = lower::lower(&graph, 1).unwrap();
+        let (lowered, schedule) = streams::plan(&graph, lowered, 1).unwrap();
+        let expected = expectation(&lowered);
+        let arena = memory::plan_on_streams(&lowered, &schedule).unwrap();
+        let program = program::assemble(&graph, lowered, schedule, arena, &[], program::Meta::default()).unwrap();
+        (program, expected)
+    }
+
+    #[test]
+    fn objects_are_written_before_they_are_read() {
+        let (mut program, mut expected) = strings();
+        assert_eq!(program.steps.len(), 2);
+        verify(&program, &expected).unwrap();
+        let given = std::mem::take(&mut expected.given_objects);
+        assert!(verify(&program, &expected).unwrap_err().message.contains("object 0 is read before"));
+        expected.given_objects = given;
+        program.steps.swap(0, 1);
+        expected.calls.swap(0, 1);
+        expected.steps.swap(0, 1);
+        assert!(verify(&program, &expected).unwrap_err().message.contains("read before"));
+    }
+
+    #[test]
+    fn outputs_are_the_objects_they_should_be() {
+        let (mut program, expected) = strings();
+        let slot = program.outputs[0].object.as_mut().map(|o| std::mem::replace(&mut o.slot, 0));
+        assert!(slot.is_some_and(|s| s > 0));
+        assert!(verify(&program, &expected).is_err());
+    }
 }

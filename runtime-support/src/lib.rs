@@ -4,7 +4,7 @@
 //! module needs beside its own code is here: memory ([`rt::Instance`]), the kernels ([`kernels`]), the weights in the
 //! binary ([`embed_weights!`]).
 //!
-//! Features: `std` and `macros` (default), `alloc`, `image` (models with the operator ImageDecoder). Without `alloc` a model runs in memory that the caller gives
+//! Features: `std` and `macros` (default), `alloc`, `image` (models with the operator ImageDecoder), `regex` (RegexFullMatch). Without `alloc` a model runs in memory that the caller gives
 //! ([`StaticArena`]).
 #![no_std]
 #[cfg(feature = "alloc")]
@@ -23,6 +23,32 @@ pub use arena::StaticArena;
 pub use core::arch::global_asm as __global_asm;
 #[doc(hidden)]
 pub use kiln_kernels as kernels;
+/// A value that is no tensor of numbers: strings, a sequence, an optional value. Inputs and outputs of such types are
+/// references to it; feature `alloc`.
+#[cfg(feature = "alloc")]
+pub use kiln_kernels::Object as Value;
+#[cfg(feature = "alloc")]
+pub use kiln_kernels::{Dtype, Element, Strings, TensorObject};
 #[cfg(feature = "macros")]
 pub use kiln_macros::include_model;
 pub use rt::{Error, PortInfo, TensorView};
+
+/// Refuses, at compile time, a module with strings, sequences or optional values while the feature `alloc` is off.
+#[cfg(feature = "alloc")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! require_objects {
+    () => {};
+}
+
+/// Refuses, at compile time, a module with strings, sequences or optional values while the feature `alloc` is off.
+#[cfg(not(feature = "alloc"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! require_objects {
+    () => {
+        compile_error!(
+            "this model has strings, sequences or optional values: enable the feature `alloc` of the crate kiln"
+        );
+    };
+}

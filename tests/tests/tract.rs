@@ -16,7 +16,8 @@ use peer::Peer;
 const UNSUPPORTED: &[&str] = &[];
 
 /// What tract 0.23 does not load or run, and why.
-const BEYOND_TRACT: &[(&str, &str)] = &[("names", "model-local functions"), ("control_flow", "a Loop with a state and stacked results")];
+const BEYOND_TRACT: &[(&str, &str)] =
+    &[("names", "model-local functions"), ("control_flow", "a Loop with a state and stacked results")];
 
 /// tract's own approximations and another order of sums: not as tight as against the reference.
 const TOLERANCE: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-4 };

@@ -8,7 +8,7 @@ use crate::Options;
 use crate::artifact::{Artifact, Cache, ModelFile};
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::facts::PortFact;
-use crate::import::{ImportOptions, check_dims};
+use crate::import::{ImportOptions, check_dims, convert_tensor};
 use crate::ir::Tensor;
 use crate::onnx;
 use kiln_kernels::Dtype;
@@ -50,8 +50,7 @@ pub(super) fn given_input(text: &str) -> Result<(String, Tensor), Failure> {
         return Ok((name.to_owned(), npy::parse(&bytes).map_err(fail)?));
     }
     let (_, t) = onnx::read_tensor(bytes).map_err(|e| fail(e.to_string()))?;
-    let data = t.bytes().cloned().ok_or_else(|| fail("strings are not supported yet".into()))?;
-    let tensor = Tensor::new(t.dtype, t.dims, data).ok_or_else(|| fail("data and dims do not agree".into()))?;
+    let tensor = convert_tensor(&t).map_err(|e| fail(e.to_string()))?;
     Ok((name.to_owned(), tensor))
 }
 
@@ -110,6 +109,12 @@ impl Random {
     /// Floats in [-1, 1), integers from 0 to 7 (they are often indices), booleans.
     pub(super) fn tensor(&mut self, dtype: Dtype, dims: &[usize]) -> Option<Tensor> {
         let n = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
+        if dtype == Dtype::Str {
+            let mut texts: Vec<String> = Vec::new();
+            texts.try_reserve_exact(n).ok()?;
+            texts.extend((0..n).map(|_| format!("{:x}", self.next() & 0xfff)));
+            return Tensor::from_strings(dims, &texts);
+        }
         let n_bytes = n.checked_mul(dtype.size_bytes())?;
         let mut data = Vec::new();
         data.try_reserve_exact(n_bytes).ok()?;

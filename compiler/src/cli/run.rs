@@ -38,7 +38,8 @@ pub(super) fn command(args: &RunArgs) -> Outcome {
     show(&artifact.facts.outputs, &outputs, args.json);
     if let Some(folder) = &args.output_dir {
         let names = unique_idents(artifact.facts.outputs.iter().map(|p| p.name.as_str()));
-        for (name, output) in names.iter().zip(&outputs) {
+        // NumPy's format has no strings of this kind.
+        for (name, output) in names.iter().zip(&outputs).filter(|(_, t)| t.dtype() != kiln_kernels::Dtype::Str) {
             let path = folder.join(format!("{name}.npy"));
             let write = || std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, npy::write(output)));
             write().map_err(|e| Failure::Misuse(format!("cannot write {}: {e}", path.display())))?;
@@ -53,6 +54,19 @@ const SHOWN: usize = 8;
 fn show(ports: &[PortFact], outputs: &[Tensor], json: bool) {
     let mut list = Vec::new();
     for (port, t) in ports.iter().zip(outputs) {
+        if let Some(texts) = t.to_strings() {
+            let first = &texts[..texts.len().min(SHOWN)];
+            let more = if texts.len() > SHOWN { ", …" } else { "" };
+            if json {
+                list.push(serde_json::json!({
+                    "name": port.name, "dtype": "str", "dims": t.dims(), "first": first,
+                }));
+            } else {
+                let first: Vec<_> = first.iter().map(|s| format!("{s:?}")).collect();
+                term::result(&format!("{} str{:?} [{}{more}]", port.name, t.dims(), first.join(", ")));
+            }
+            continue;
+        }
         let values = values(t).unwrap_or_default();
         let first = &values[..values.len().min(SHOWN)];
         let min = values.iter().copied().fold(f64::INFINITY, f64::min);

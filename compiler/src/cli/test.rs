@@ -12,7 +12,7 @@ use crate::artifact::{Artifact, Cache, ModelFile};
 use crate::cases::{self, Case, DataSet, Tolerance};
 use crate::error::{CompileErrors, Stage};
 use crate::import::DimBound;
-use crate::ir::Tensor;
+use crate::ir::{Tensor, Type};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -177,6 +177,7 @@ fn prepare_one(case: &Case, options: &Options, cache: &Cache) -> Result<Prepared
 /// What a module was compiled for.
 struct MadeFor {
     sizes: BTreeMap<usize, Vec<usize>>,
+    types: BTreeMap<usize, Type>,
     basis: Basis,
 }
 
@@ -216,7 +217,8 @@ impl MadeFor {
                 values.iter().all(|(i, t)| set.inputs.get(*i).is_some_and(|h| h.data() == t.data()))
             }
         };
-        values && self.sizes == set.import_options_with(model, &options.import.dims).input_dims
+        let import = set.import_options_with(model, &options.import.dims);
+        values && self.sizes == import.input_dims && self.types == import.input_types
     }
 }
 
@@ -229,9 +231,9 @@ fn module_for(
     cache: &Cache,
 ) -> Result<(Artifact, MadeFor), CompileErrors> {
     let import = set.import_options_with(&model.decoded.model, &options.import.dims);
-    let sizes = import.input_dims.clone();
+    let (sizes, types) = (import.input_dims.clone(), import.input_types.clone());
     let mut own = Options { import, name: name.to_owned(), ..options.clone() };
-    let made = |basis| MadeFor { sizes, basis };
+    let made = |basis| MadeFor { sizes, types, basis };
     // The first refusal is the one to report.
     let first = match cache.module_of(model, &own) {
         Err(e) if is_refusal(&e) => e,
@@ -285,7 +287,7 @@ fn run(
         for (set_idx, (set, &module)) in case.sets.iter().zip(&case.modules).enumerate() {
             let Some(Ok(module)) = built[case_idx].get(module) else { continue };
             let inputs = scratch.file(&format!("{case_idx}-{set_idx}.in"));
-            data::write_inputs(&inputs, &set.inputs).map_err(Failure::Short)?;
+            data::write_data(&inputs, &set.input_data()).map_err(Failure::Short)?;
             let outputs = scratch.file(&format!("{case_idx}-{set_idx}.out"));
             let last = outputs.display().to_string();
             tasks.push(Task { module: module.clone(), what: "run", inputs, last });
@@ -343,9 +345,9 @@ fn why_unsupported<T>(said: &Result<T, String>) -> bool {
 }
 
 fn check(outputs: &std::path::Path, set: &DataSet, tolerance: Tolerance) -> Result<(), String> {
-    let got: Vec<Tensor> = data::read_outputs(outputs)?;
+    let got = data::read_data(outputs)?;
     let _ = std::fs::remove_file(outputs);
-    set.compare(&got, tolerance)
+    set.compare_data(&got, tolerance)
 }
 
 fn report(args: &TestArgs, all: &[Case], verdicts: &[Verdict]) -> Outcome {

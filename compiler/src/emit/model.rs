@@ -27,7 +27,7 @@ fn model_docs(program: &Program) -> String {
     let table = |d: &mut String, what: &str, ports: &[Port]| {
         let _ = writeln!(d, "\n | {what} | type |\n | --- | --- |");
         for p in ports {
-            let _ = writeln!(d, " | {} | `{}` |", doc_code(&p.name).replace('|', "\\|"), p.ty);
+            let _ = writeln!(d, " | {} | `{}` |", doc_code(&p.name).replace('|', "\\|"), p.ty_text());
         }
     };
     table(&mut d, "input", &program.inputs);
@@ -68,6 +68,8 @@ pub(super) fn items(
         regions: input_regions,
         raw_regions,
         region_bytes,
+        given,
+        raw_given,
         output_fields,
         output_values,
         raw_outputs,
@@ -94,6 +96,26 @@ pub(super) fn items(
         quote! { const _: () = rt::require_image(); }
     } else {
         quote!()
+    };
+    let image = if program.steps.iter().any(|s| s.note.starts_with("RegexFullMatch ")) {
+        quote! { #image const _: () = rt::require_regex(); }
+    } else {
+        image
+    };
+    let objects = if program.n_objects > 0 {
+        quote! { ::kiln::require_objects!(); }
+    } else {
+        quote!()
+    };
+    let all_steps = quote!(&mut steps);
+    let run = run_call(program, &pass_extents, &given, (quote!(steps), all_steps.clone()));
+    let run_raw = run_call(program, &pass_extents, &raw_given.1, (quote!(steps), all_steps));
+    let raw_objects = raw_given.0;
+    let run_docs = match program.n_objects {
+        0 => " Runs the model once. Allocates nothing; the outputs stay valid until the next run.",
+        _ => {
+            " Runs the model once. Allocates strings, sequences and optional values; the outputs stay valid until the next run."
+        }
     };
     let n_regions = Literal::usize_unsuffixed(regions.len());
     let chunks: Vec<_> = (0..n_chunks(program)).map(|i| format_ident!("steps_{i}")).collect();
@@ -147,6 +169,7 @@ pub(super) fn items(
 
         const _: () = rt::require_abi(#abi);
         #image
+        #objects
         const ARENA: u32 = 0;
         const WEIGHTS: u32 = 1;
         static REGION_BYTES: [usize; #n_regions] = [#(#regions),*];
@@ -196,11 +219,11 @@ pub(super) fn items(
                 Ok(Self { rt: rt::Instance::in_memory(arena, Self::ARENA_BYTES, #weights_value)? #npu #attach, #state_init })
             }
 
-            /// Runs the model once. Allocates nothing; the outputs stay valid until the next run.
+            #[doc = #run_docs]
             pub fn run<'m>(&'m mut self, #inputs_binding: Inputs #inputs_elided) -> Result<Outputs #outputs_life, rt::Error> {
                 let mut regions = [rt::Region::read(&[]), rt::Region::read(&[]), #input_regions];
                 #make_extents
-                self.rt.run(&mut regions, #pass_extents, NODES, steps)?;
+                #run?;
                 #output_lets
                 #after
                 Ok(Outputs { #output_values })
@@ -209,10 +232,11 @@ pub(super) fn items(
             /// Runs on inputs as bytes and hands each output's bytes and extents over: for tools.
             #[doc(hidden)]
             pub fn run_raw(&mut self, #raw_binding: &[rt::RawInput<'_>], each: &mut dyn FnMut(&[u8], &[usize])) -> Result<(), rt::Error> {
+                #raw_objects
                 #raw_states
                 let mut regions = [rt::Region::read(&[]), rt::Region::read(&[]), #raw_regions];
                 #raw_extents
-                self.rt.run(&mut regions, #pass_extents, NODES, steps)?;
+                #run_raw?;
                 #output_lets
                 #after
                 #raw_outputs
@@ -230,6 +254,20 @@ pub(super) fn items(
     })
 }
 
+/// The call that runs the steps: their function, or where there are objects a closure.
+fn run_call(
+    program: &Program,
+    extents: &TokenStream,
+    given: &TokenStream,
+    (function, closure): (TokenStream, TokenStream),
+) -> TokenStream {
+    if program.n_objects == 0 {
+        return quote! { self.rt.run(&mut regions, #extents, NODES, #function) };
+    }
+    let n_own = Literal::usize_unsuffixed(program.n_objects - program.n_given());
+    quote! { self.rt.run_objects(&mut regions, #extents, NODES, (&[#given], #n_own), #closure) }
+}
+
 /// A function for each step, and a run that stops after each of them: for tools that time them.
 pub(super) fn step_items(program: &Program, extents: &Extents) -> Result<TokenStream, CompileError> {
     if program.device.is_some() {
@@ -238,7 +276,20 @@ pub(super) fn step_items(program: &Program, extents: &Extents) -> Result<TokenSt
             "steps cannot be timed one by one where a device runs some of them",
         ));
     }
-    let Border { raw_regions, raw_extents, extents: (_, pass_extents), .. } = Border::of(program, extents)?;
+    let Border { raw_regions, raw_extents, raw_given: (raw_objects, given), extents: (_, pass_extents), .. } =
+        Border::of(program, extents)?;
+    let one_by_one = quote! {
+        &mut |cx: &k::Cx<'_>| {
+            for (i, step) in STEPS.iter().enumerate() {
+                step(cx);
+                each(i);
+            }
+        }
+    };
+    let run = match program.n_objects {
+        0 => quote! { self.rt.run_each(&mut regions, #pass_extents, NODES, STEPS, each) },
+        _ => run_call(program, &pass_extents, &given, (quote!(), one_by_one)),
+    };
     let binding = if program.inputs.is_empty() { quote!(_inputs) } else { quote!(inputs) };
     let calls = super::steps::calls(program, extents)?;
     Ok(quote! {
@@ -246,9 +297,10 @@ pub(super) fn step_items(program: &Program, extents: &Extents) -> Result<TokenSt
             /// Runs step by step and calls `each` after every one: for tools.
             #[doc(hidden)]
             pub fn run_steps_raw(&mut self, #binding: &[rt::RawInput<'_>], each: &mut dyn FnMut(usize)) -> Result<(), rt::Error> {
+                #raw_objects
                 let mut regions = [rt::Region::read(&[]), rt::Region::read(&[]), #raw_regions];
                 #raw_extents
-                self.rt.run_each(&mut regions, #pass_extents, NODES, STEPS, each)
+                #run
             }
         }
 

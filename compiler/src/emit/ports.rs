@@ -20,6 +20,10 @@ pub(super) struct Border {
     pub(super) raw_regions: TokenStream,
     /// Sizes of the inputs' regions in bytes, the greatest ones.
     pub(super) region_bytes: Vec<TokenStream>,
+    /// References to the inputs that are objects, from `inputs: Inputs`.
+    pub(super) given: TokenStream,
+    /// `let` statements that make these objects from `inputs: &[RawInput]`, and references to them.
+    pub(super) raw_given: (TokenStream, TokenStream),
     /// Fields of `Outputs`.
     pub(super) output_fields: TokenStream,
     /// Values of these fields.
@@ -71,6 +75,11 @@ fn most(port: &Port) -> Result<usize, CompileError> {
 pub(super) fn infos(ports: &[Port]) -> Result<TokenStream, CompileError> {
     let mut out = TokenStream::new();
     for p in ports {
+        if p.object.is_some() {
+            let (name, ty) = (&p.name, p.ty_text());
+            out.extend(quote! { rt::PortInfo { name: #name, dtype: #ty, dims: &[] }, });
+            continue;
+        }
         let (name, dtype) = (&p.name, p.ty.dtype.to_string());
         let mut dims = Vec::new();
         for d in &p.ty.shape {
@@ -96,6 +105,8 @@ impl Border {
             regions: TokenStream::new(),
             raw_regions: TokenStream::new(),
             region_bytes: Vec::new(),
+            given: TokenStream::new(),
+            raw_given: Default::default(),
             output_fields: TokenStream::new(),
             output_values: TokenStream::new(),
             raw_outputs: TokenStream::new(),
@@ -112,6 +123,10 @@ impl Border {
 
     fn inputs(&mut self, program: &Program) -> Result<(), CompileError> {
         for (i, (p, ident)) in program.inputs.iter().zip(idents(&program.inputs)).enumerate() {
+            if p.object.is_some() {
+                self.object_input(p, i, &ident);
+                continue;
+            }
             let (ty, size, n) = (element(p.ty.dtype)?, p.ty.dtype.size_bytes(), most(p)?);
             let bytes = Literal::usize_unsuffixed(n * size);
             self.region_bytes.push(quote!(#bytes));
@@ -145,9 +160,33 @@ impl Border {
         Ok(())
     }
 
+    /// An input that is an object: its region is empty.
+    fn object_input(&mut self, p: &Port, i: usize, ident: &Ident) {
+        let doc = format!(" {}: `{}`.", doc_code(&p.name), p.ty_text());
+        let (idx, local) = (Literal::usize_unsuffixed(i), format_ident!("object_{i}"));
+        self.region_bytes.push(quote!(0));
+        self.input_fields.extend(quote! { #[doc = #doc] pub #ident: &'a ::kiln::Value, });
+        self.regions.extend(quote! { rt::Region::read(&[]), });
+        self.raw_regions.extend(quote! { rt::Region::read(&[]), });
+        self.given.extend(quote! { inputs.#ident, });
+        self.raw_given.0.extend(quote! { let #local = rt::raw_object(inputs, #idx)?; });
+        self.raw_given.1.extend(quote! { &#local, });
+    }
+
     fn outputs(&mut self, program: &Program, extents: &Extents) -> Result<(), CompileError> {
         let mut slots = BTreeSet::new();
+        let n_given = program.n_given();
         for (i, (p, ident)) in program.outputs.iter().zip(idents(&program.outputs)).enumerate() {
+            if let Some(o) = &p.object {
+                let doc = format!(" {}: `{}`.", doc_code(&p.name), p.ty_text());
+                let own = Literal::usize_unsuffixed(o.slot.saturating_sub(n_given));
+                self.output_fields.extend(quote! { #[doc = #doc] pub #ident: &'m ::kiln::Value, });
+                self.output_values.extend(quote! { #ident: self.rt.object(#own)?, });
+                self.raw_outputs.extend(quote! {
+                    each(&self.rt.object(#own)?.encoded().ok_or(rt::Error::Output)?, &[]);
+                });
+                continue;
+            }
             let ty = element(p.ty.dtype)?;
             let off = match program.states.iter().position(|s| s.output_idx == i) {
                 Some(k) => {

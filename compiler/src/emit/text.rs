@@ -43,7 +43,7 @@ pub fn program_text(program: &Program) -> String {
 }
 
 fn port_text(port: &Port) -> String {
-    format!("\"{}\": {}", Shortened(&port.name), port.ty)
+    format!("\"{}\": {}", Shortened(&port.name), port.ty_text())
 }
 
 /// `y:arena[64..128]`.

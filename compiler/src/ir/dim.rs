@@ -24,6 +24,8 @@ pub enum SymbolSource {
         /// Index of the slot.
         slot: usize,
     },
+    /// Inside the type of a sequence: differs from element to element, has no value of its own.
+    Element,
 }
 
 /// A dimension known only at run time.

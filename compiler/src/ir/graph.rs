@@ -32,6 +32,8 @@ pub struct Value {
     pub constant: Option<Arc<Tensor>>,
     /// The elements of a small integer tensor as expressions over symbols (shape arithmetic).
     pub dims: Option<Vec<Dim>>,
+    /// The elements of a sequence, where they are known one by one.
+    pub elements: Option<Vec<ValueId>>,
 }
 
 /// An operator applied to values.

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use kiln_kernels::Dtype;
 use std::fmt;
 
-/// A constant. Invariant: `data.len() == numel · dtype.size_bytes()`.
+/// A constant. Invariant: `data.len() == numel · dtype.size_bytes()`; strings stand one after the other, each after its
+/// length (see [`kiln_kernels::encode_strings`]).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tensor {
     dtype: Dtype,
@@ -32,8 +33,23 @@ macro_rules! typed {
 impl Tensor {
     /// A tensor over these bytes; `None` when their count is not what dtype and dims say.
     pub fn new(dtype: Dtype, dims: Vec<usize>, data: Bytes) -> Option<Self> {
+        if dtype == Dtype::Str {
+            let n = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
+            let strings = kiln_kernels::decode_strings(&data)?;
+            return (strings.len() == n).then_some(Self { dtype, dims, data });
+        }
         let bytes = dims.iter().try_fold(dtype.size_bytes(), |n, &d| n.checked_mul(d))?;
         (bytes == data.len()).then_some(Self { dtype, dims, data })
+    }
+
+    /// A tensor of strings; `None` when there are more or fewer than the extents say.
+    pub fn from_strings<S: AsRef<str>>(dims: &[usize], strings: &[S]) -> Option<Self> {
+        Self::new(Dtype::Str, dims.to_vec(), kiln_kernels::encode_strings(strings)?.into())
+    }
+
+    /// The strings, if it is a tensor of them.
+    pub fn to_strings(&self) -> Option<Vec<String>> {
+        if self.dtype == Dtype::Str { kiln_kernels::decode_strings(&self.data) } else { None }
     }
 
     typed! {

@@ -77,8 +77,8 @@ impl TensorType {
 pub enum Type {
     /// A tensor.
     Tensor(TensorType),
-    /// A sequence of values of one type.
-    Sequence(Box<Type>),
+    /// A sequence of tensors.
+    Sequence(SequenceType),
     /// A value that may be absent.
     Optional(Box<Type>),
 }
@@ -89,6 +89,112 @@ impl Type {
         match self {
             Self::Tensor(t) => Some(t),
             _ => None,
+        }
+    }
+}
+
+impl Type {
+    /// Whether its values lie in an object's slot, not in the arena: strings, sequences, optional values.
+    pub fn is_object(&self) -> bool {
+        self.tensor().is_none_or(|t| t.dtype == Dtype::Str)
+    }
+
+    /// The sequence type, if it is one.
+    pub fn sequence(&self) -> Option<&SequenceType> {
+        match self {
+            Self::Sequence(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// What holds of values of either type; `None` where they do not go together.
+    pub fn join(&self, other: &Self) -> Option<Self> {
+        Some(match (self, other) {
+            (Self::Tensor(a), Self::Tensor(b)) if a == b => self.clone(),
+            (Self::Sequence(a), Self::Sequence(b)) => Self::Sequence(a.join(b)?),
+            (Self::Optional(a), Self::Optional(b)) => Self::Optional(Box::new(a.join(b)?)),
+            (Self::Optional(a), b) | (b, Self::Optional(a)) => Self::Optional(Box::new(a.join(b)?)),
+            _ => return None,
+        })
+    }
+}
+
+/// What is known of the tensors in a sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Elements {
+    /// There are none yet.
+    Nothing,
+    /// All have this rank and extents within these bounds (constants, or symbols of [`super::SymbolSource::Element`]).
+    Ranked(Vec<Dim>),
+    /// Their ranks differ or are not known.
+    Any,
+}
+
+/// The type of a sequence: its elements' type, and how many there can be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SequenceType {
+    /// Element type of the tensors.
+    pub dtype: Dtype,
+    /// Their extents.
+    pub elements: Elements,
+    /// The greatest length, if there is one.
+    pub most: Option<i64>,
+}
+
+/// An extent within bounds, inside a sequence's type.
+pub fn bounded_extent(min: i64, max: Option<i64>) -> Dim {
+    if max == Some(min) {
+        return Dim::Const(min);
+    }
+    let name = max.map_or_else(|| format!("{min}.."), |max| format!("{min}..{max}"));
+    Dim::symbol(super::Symbol { name, min, max, source: super::SymbolSource::Element })
+}
+
+impl Elements {
+    /// The extents of one tensor, as bounds.
+    pub fn of(shape: &[Dim]) -> Self {
+        Self::Ranked(shape.iter().map(|d| bounded_extent(d.lower().max(0), d.upper())).collect())
+    }
+
+    /// What holds of the elements of both.
+    pub fn join(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Nothing, x) | (x, Self::Nothing) => x.clone(),
+            (Self::Ranked(a), Self::Ranked(b)) if a.len() == b.len() => {
+                let both = a.iter().zip(b).map(|(a, b)| {
+                    let most = a.upper().zip(b.upper()).map(|(a, b)| a.max(b));
+                    bounded_extent(a.lower().min(b.lower()), most)
+                });
+                Self::Ranked(both.collect())
+            }
+            _ => Self::Any,
+        }
+    }
+}
+
+impl SequenceType {
+    /// What holds of both; `None` where their element types differ (one without elements goes with any).
+    pub fn join(&self, other: &Self) -> Option<Self> {
+        let dtype = match (&self.elements, &other.elements) {
+            (Elements::Nothing, _) => other.dtype,
+            (_, Elements::Nothing) => self.dtype,
+            _ if self.dtype == other.dtype => self.dtype,
+            _ => return None,
+        };
+        let most = self.most.zip(other.most).map(|(a, b)| a.max(b));
+        Some(Self { dtype, elements: self.elements.join(&other.elements), most })
+    }
+}
+
+impl fmt::Display for SequenceType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seq({}", self.dtype)?;
+        if let Elements::Ranked(shape) = &self.elements {
+            write!(f, "{}", ShapeText(shape))?;
+        }
+        match self.most {
+            Some(most) => write!(f, ", at most {most})"),
+            None => write!(f, ")"),
         }
     }
 }
@@ -122,7 +228,7 @@ impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tensor(t) => write!(f, "{t}"),
-            Self::Sequence(t) => write!(f, "seq({t})"),
+            Self::Sequence(t) => write!(f, "{t}"),
             Self::Optional(t) => write!(f, "optional({t})"),
         }
     }

@@ -59,6 +59,8 @@ pub trait Call: Debug + Send + Sync {
     fn found(&self) -> Vec<usize>;
     /// Visits every extent, the operands' lengths among them.
     fn dims(&self, f: &mut dyn FnMut(&Dim));
+    /// The slots of the objects that the kernel uses, and how; those of absent operands left out.
+    fn objects(&self) -> Vec<(usize, Role)>;
     /// The bodies, where the call is control flow.
     fn control(&self) -> Option<&super::control::Control> {
         None
@@ -165,6 +167,12 @@ where
     fn found(&self) -> Vec<usize> {
         let mut slots = Vec::new();
         self.descriptor.found(&mut |slot| slots.extend((slot != NO_SLOT).then_some(slot)));
+        slots
+    }
+
+    fn objects(&self) -> Vec<(usize, Role)> {
+        let mut slots = Vec::new();
+        self.descriptor.objects(&mut |slot, role| slots.extend((slot != NO_SLOT).then_some((slot, role))));
         slots
     }
 

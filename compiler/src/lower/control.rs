@@ -129,6 +129,25 @@ impl Call for Control {
         self.calls().flat_map(|c| c.found()).collect()
     }
 
+    /// What the bodies read before they write it themselves, and all they write.
+    fn objects(&self) -> Vec<(usize, Role)> {
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        for body in &self.bodies {
+            let mut written = std::collections::BTreeSet::new();
+            for (slot, role) in body.iter().flat_map(|s| s.call.objects()) {
+                if role != Role::Write && !written.contains(&slot) {
+                    reads.push((slot, Role::Read));
+                }
+                if matches!(role, Role::Write | Role::Update) {
+                    written.insert(slot);
+                    writes.push((slot, Role::Write));
+                }
+            }
+        }
+        reads.append(&mut writes);
+        reads
+    }
+
     fn dims(&self, f: &mut dyn FnMut(&Dim)) {
         self.operands.iter().for_each(|o| f(&o.operand.bytes));
         self.calls().for_each(|c| c.dims(f));
@@ -154,14 +173,14 @@ pub struct LoweredBody {
 
 /// A body while it is lowered: values bound to memory outside, nodes lowered, results copied out.
 pub struct BodyCx<'a> {
-    graph: &'a Graph,
-    inner: Lowered,
+    pub(super) graph: &'a Graph,
+    pub(super) inner: Lowered,
     /// The buffers outside, by position; a body's buffer of kind [`BufferKind::Outer`] names one.
     outer: Vec<u32>,
 }
 
 /// Copies to the outside come after all nodes: they belong to none.
-const NO_NODE: usize = usize::MAX;
+pub(super) const NO_NODE: usize = usize::MAX;
 
 impl<'a> BodyCx<'a> {
     /// Binds a value of the body to memory outside.
@@ -286,11 +305,23 @@ impl LowerCx<'_> {
     /// Begins a body: values captured from outside are bound to their places.
     pub fn body<'b>(&mut self, graph: &'b Graph) -> Result<BodyCx<'b>, CompileError> {
         let places = vec![None; graph.values.len()];
-        let (n_slots, plan_body) = (self.out.n_slots, self.out.plan_body);
-        let inner = Lowered { places, n_slots, plan_body, ..Lowered::default() };
+        let n_objects = self.out.n_objects;
+        let inner = Lowered {
+            places,
+            n_slots: self.out.n_slots,
+            plan_body: self.out.plan_body,
+            n_objects,
+            outer_objects: n_objects,
+            object_places: vec![None; graph.values.len()],
+            ..Lowered::default()
+        };
         let mut body = BodyCx { graph, inner, outer: Vec::new() };
         for &(outer, inner) in &graph.captures {
             if graph.constant(inner).is_some() {
+                continue;
+            }
+            if graph.value(inner).ty.as_ref().is_some_and(crate::ir::Type::is_object) {
+                body.bind_object(inner, self.object_of(outer)?);
                 continue;
             }
             let o = self.operand_of(outer)?;
@@ -302,6 +333,7 @@ impl LowerCx<'_> {
     /// Plans a body whose calls are complete.
     pub fn finish_body(&mut self, body: BodyCx<'_>) -> Result<LoweredBody, CompileError> {
         self.out.n_slots = self.out.n_slots.max(body.inner.n_slots);
+        self.out.n_objects = self.out.n_objects.max(body.inner.n_objects);
         body.plan()
     }
 

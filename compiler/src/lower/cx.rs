@@ -49,6 +49,12 @@ impl<'a> LowerCx<'a> {
     }
 
     pub(super) fn operand_of(&mut self, id: ValueId) -> Result<Operand<Dim>> {
+        if self.view.graph.value(id).ty.as_ref().is_some_and(crate::ir::Type::is_object) {
+            return Err(CompileError::new(
+                Stage::Lower,
+                "strings, sequences and optional values are not supported here",
+            ));
+        }
         let bytes = value_bytes(self.view, id)?;
         if let Some(place) = self.out.places[id.0 as usize] {
             return Ok(Operand::at(place.buffer, place.off, self.within(place, bytes)));
@@ -88,6 +94,9 @@ impl<'a> LowerCx<'a> {
             .ok_or_else(|| CompileError::new(Stage::Lower, "result is not wanted").at_output(i))?;
         if let Some(place) = self.out.places[id.0 as usize] {
             return Ok(Operand::at(place.buffer, place.off, value_bytes(self.view, id)?));
+        }
+        if self.view.graph.value(id).ty.as_ref().is_some_and(crate::ir::Type::is_object) {
+            return Err(CompileError::new(Stage::Lower, "strings are not supported here").at_output(i));
         }
         let bytes = value_bytes(self.view, id)?;
         let name = self.view.graph.value(id).name.clone();

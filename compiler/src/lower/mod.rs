@@ -6,13 +6,15 @@
 pub mod call;
 pub mod control;
 mod cx;
+mod objects;
 pub mod state;
 
 pub use call::{Call, CallOperand, FieldText};
 pub use cx::{LowerCx, value_bytes, width_of};
+pub use objects::{Slot, found_slots, greatest, object_dims};
 
 use crate::error::{CompileError, CompileErrors, Stage};
-use crate::ir::{Dim, Graph, Symbol, SymbolSource, ValueId};
+use crate::ir::{Dim, Graph, Symbol, SymbolSource, Type, ValueId};
 use crate::ops::{self, OpDef, view::NodeView};
 use bytes::Bytes;
 use kiln_kernels::Role;
@@ -82,6 +84,14 @@ pub struct Lowered {
     pub n_slots: usize,
     /// How the bodies of control flow are planned; without it there can be none.
     pub(crate) plan_body: Option<control::PlanBody>,
+    /// Number of objects, those of bodies among them.
+    pub n_objects: usize,
+    /// How many of these exist outside: the graph inputs', or in a body those of the graph around it.
+    pub outer_objects: usize,
+    /// For every value of the graph that is an object, its slot.
+    pub object_places: Vec<Option<usize>>,
+    /// By position, the slots of the graph outputs that are objects.
+    pub output_objects: std::collections::BTreeMap<usize, usize>,
     by_content: HashMap<Bytes, u32>,
 }
 
@@ -91,19 +101,29 @@ impl Lowered {
         Lowered {
             steps: self.steps.iter().map(|s| Step { call: s.call.boxed(), node_idx: s.node_idx }).collect(),
             buffers: self.buffers.clone(),
-            places: self.places.clone(),
-            outputs: self.outputs.clone(),
-            n_slots: self.n_slots,
-            plan_body: self.plan_body,
             by_content: self.by_content.clone(),
+            ..self.copy_frame()
         }
     }
 
     /// The same graph with other calls, over the same buffers and perhaps more.
     pub fn with_steps(&self, steps: Vec<Step>, buffers: Vec<Buffer>) -> Self {
-        let (places, outputs) = (self.places.clone(), self.outputs.clone());
-        let (n_slots, plan_body) = (self.n_slots, self.plan_body);
-        Self { steps, buffers, places, outputs, n_slots, plan_body, by_content: HashMap::new() }
+        Self { steps, buffers, by_content: HashMap::new(), ..self.copy_frame() }
+    }
+
+    /// Everything but the calls and the memory they work on.
+    fn copy_frame(&self) -> Self {
+        Self {
+            places: self.places.clone(),
+            outputs: self.outputs.clone(),
+            n_slots: self.n_slots,
+            plan_body: self.plan_body,
+            n_objects: self.n_objects,
+            outer_objects: self.outer_objects,
+            object_places: self.object_places.clone(),
+            output_objects: self.output_objects.clone(),
+            ..Self::default()
+        }
     }
 
     pub(crate) fn add_buffer(&mut self, buffer: Buffer) -> u32 {
@@ -148,11 +168,24 @@ pub fn lower_by(
     plan_body: Option<control::PlanBody>,
     rule: &Rule<'_>,
 ) -> Result<Lowered, CompileErrors> {
-    let places = vec![None; graph.values.len()];
-    let mut out = Lowered { places, n_slots: graph.n_slots, plan_body, ..Lowered::default() };
+    let n_values = graph.values.len();
+    let mut out = Lowered {
+        places: vec![None; n_values],
+        object_places: vec![None; n_values],
+        n_slots: graph.n_slots,
+        plan_body,
+        ..Lowered::default()
+    };
     let mut errors = CompileErrors::default();
     for (i, &v) in graph.inputs.iter().enumerate() {
         let name = graph.value(v).name.clone();
+        if graph.value(v).ty.as_ref().is_some_and(Type::is_object) {
+            out.object_places[v.0 as usize] = Some(out.new_object().slot);
+            out.outer_objects = out.n_objects;
+            // Regions are numbered as inputs are: an object's is empty.
+            out.add_buffer(Buffer { name, bytes: Dim::Const(0), kind: BufferKind::Input(i) });
+            continue;
+        }
         match graph.tensor_type(v) {
             Ok(ty) => {
                 let buffer = out.add_buffer(Buffer { name, bytes: ty.bytes(), kind: BufferKind::Input(i) });
@@ -272,6 +305,10 @@ fn place_outputs(graph: &Graph, out: &mut Lowered) -> Result<(), CompileErrors> 
     let mut copies: HashMap<ValueId, Place> = HashMap::new();
     for (name, v) in &graph.outputs {
         let value = graph.value(*v);
+        if value.ty.as_ref().is_some_and(Type::is_object) {
+            place_object(graph, name, *v, out)?;
+            continue;
+        }
         let ty = graph.tensor_type(*v).map_err(|e| e.at(format!("graph output \"{name}\"")))?;
         if out.places[v.0 as usize].is_none()
             && let Some(t) = &value.constant
@@ -302,6 +339,21 @@ fn place_outputs(graph: &Graph, out: &mut Lowered) -> Result<(), CompileErrors> 
         copies.insert(*v, copy);
         out.outputs.push(copy);
     }
+    Ok(())
+}
+
+/// An output that is an object lies in a slot of the model's own. Its place in the arena is empty.
+fn place_object(graph: &Graph, name: &str, v: ValueId, out: &mut Lowered) -> Result<(), CompileErrors> {
+    let x = out.object_of(graph, v, usize::MAX).map_err(|e| e.at(format!("graph output \"{name}\"")))?;
+    let mut slot = x.slot;
+    if slot < out.outer_objects {
+        let y = out.new_object();
+        out.steps.push(Step { call: call::call(&[], kiln_kernels::CopyObject { x, y })?, node_idx: usize::MAX });
+        slot = y.slot;
+    }
+    let buffer = out.add_buffer(Buffer { name: name.to_owned(), bytes: Dim::Const(0), kind: BufferKind::Activation });
+    out.outputs.push(Place { buffer, off: 0 });
+    out.output_objects.insert(out.outputs.len() - 1, slot);
     Ok(())
 }
 

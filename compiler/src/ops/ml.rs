@@ -1,4 +1,4 @@
-//! Classical machine learning: the domain `ai.onnx.ml`, without strings.
+//! Classical machine learning: the domain `ai.onnx.ml`. Strings become numbers before (`passes/strings.rs`).
 //!
 //! <https://github.com/onnx/onnx/blob/main/docs/Operators-ml.md>
 

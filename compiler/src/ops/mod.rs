@@ -54,6 +54,7 @@ mod ml;
 mod number;
 mod one_hot;
 mod optimizer;
+mod optional;
 mod pad;
 pub(crate) mod pool;
 mod pow;
@@ -72,6 +73,7 @@ mod rotary;
 mod run_time;
 mod scatter;
 mod select;
+mod sequence;
 mod sequence_axis;
 mod shape;
 mod signal;
@@ -79,6 +81,7 @@ mod slice;
 mod softmax;
 mod split;
 mod strided;
+mod strings;
 mod swiglu;
 mod tf_idf;
 mod top_k;
@@ -142,6 +145,7 @@ static FAMILIES: &[&[OpDef]] = &[
     ml::OPS,
     one_hot::OPS,
     optimizer::OPS,
+    optional::OPS,
     pad::OPS,
     pool::OPS,
     pow::OPS,
@@ -160,10 +164,12 @@ static FAMILIES: &[&[OpDef]] = &[
     select::OPS,
     sequence_axis::OPS,
     shape::OPS,
+    sequence::OPS,
     signal::OPS,
     slice::OPS,
     softmax::OPS,
     split::OPS,
+    strings::OPS,
     swiglu::OPS,
     tf_idf::OPS,
     top_k::OPS,

@@ -6,7 +6,7 @@
 
 use super::infer::infer_in;
 use crate::error::{CompileError, CompileErrors, Stage};
-use crate::ir::{Dim, Graph, Node, Symbol, SymbolSource, TensorType, Type, Value, ValueId};
+use crate::ir::{Dim, Elements, Graph, Node, Symbol, SymbolSource, TensorType, Type, Value, ValueId, bounded_extent};
 use crate::ops::control::{input_cut, scan_counts, trips};
 use crate::ops::view::NodeView;
 use kiln_kernels::Dtype;
@@ -59,10 +59,11 @@ fn infer_loop(graph: &Graph, node: &mut Node, next_slot: &mut usize) -> Result<(
     let mut states = Vec::new();
     for i in 2..body.inputs.len() {
         let v = node.input(i).ok_or_else(|| wrong(format!("input {i}: a state is missing")))?;
-        states.push(graph.tensor_type(v).map_err(|e| CompileErrors::from(e.at_input(i)))?.clone());
+        let ty = graph.value(v).ty.clone();
+        states.push(ty.ok_or_else(|| wrong(format!("input {i}: the type of a state is not known")))?);
     }
     let iteration = symbol("iteration", 0, most.map(|m| (m - 1).max(0)), next_slot);
-    let start = |body: &mut Graph, states: &[TensorType]| {
+    let start = |body: &mut Graph, states: &[Type]| {
         let counter = body.inputs[0];
         let shape = small_shape(body.value(counter));
         let value = body.value_mut(counter);
@@ -73,7 +74,7 @@ fn infer_loop(graph: &Graph, node: &mut Node, next_slot: &mut usize) -> Result<(
         body.value_mut(cond).ty = Some(TensorType::new(Dtype::Bool, shape).into());
         for (i, ty) in states.iter().enumerate() {
             let v = body.inputs[2 + i];
-            body.value_mut(v).ty = Some(ty.clone().into());
+            body.value_mut(v).ty = Some(ty.clone());
         }
     };
     let done = settle(graph, body, states, 1, most, next_slot, &start)?;
@@ -95,18 +96,18 @@ fn infer_scan(graph: &Graph, node: &mut Node, next_slot: &mut usize) -> Result<(
     let [n_states, n_cut, _] = scan_counts(&view, body)?;
     let mut states = Vec::new();
     for i in 0..n_states {
-        states.push(view.ty(i)?.clone());
+        states.push(Type::from(view.ty(i)?.clone()));
     }
     let mut slices = Vec::new();
     for i in 0..n_cut {
         let mut ty = view.ty(n_states + i)?.clone();
         ty.shape.remove(input_cut(&view, n_states, i)?.axis);
-        slices.push(ty);
+        slices.push(Type::from(ty));
     }
-    let start = |body: &mut Graph, states: &[TensorType]| {
+    let start = |body: &mut Graph, states: &[Type]| {
         for (i, ty) in states.iter().chain(&slices).enumerate() {
             let v = body.inputs[i];
-            body.value_mut(v).ty = Some(ty.clone().into());
+            body.value_mut(v).ty = Some(ty.clone());
         }
     };
     let done = settle(graph, body, states, 0, None, next_slot, &start)?;
@@ -126,15 +127,16 @@ struct Widened {
 fn settle(
     graph: &Graph,
     body: &Graph,
-    first: Vec<TensorType>,
+    first: Vec<Type>,
     first_result: usize,
     most: Option<i64>,
     next_slot: &mut usize,
-    start: &dyn Fn(&mut Graph, &[TensorType]),
+    start: &dyn Fn(&mut Graph, &[Type]),
 ) -> Result<Graph, CompileErrors> {
     let mut states = first.clone();
     let mut widened: Vec<Widened> = Vec::new();
-    for _ in 0..ATTEMPTS {
+    let mut grown = vec![false; first.len()];
+    for round in 0..ATTEMPTS {
         let mut attempt = body.clone();
         start(&mut attempt, &states);
         infer_body(graph, &mut attempt, next_slot)?;
@@ -143,12 +145,20 @@ fn settle(
             let Some((name, out)) = attempt.outputs.get(first_result + i) else {
                 return Err(wrong(format!("the body has no result for state {i}")));
             };
+            let (Type::Tensor(state), Type::Tensor(first)) = (&mut *state, &first[i]) else {
+                let out = attempt.value(*out).ty.as_ref().ok_or_else(|| wrong("the type of a result is not known"))?;
+                let next = joined(state, out, &mut grown[i], most, round)
+                    .ok_or_else(|| wrong(format!("state \"{name}\" is {state} and becomes {out}")))?;
+                stable &= next == *state;
+                *state = next;
+                continue;
+            };
             let out = attempt.tensor_type(*out)?;
             if out.dtype != state.dtype || out.rank() != state.rank() {
                 return Err(wrong(format!("state \"{name}\" is {state} and becomes {out}")));
             }
             for axis in 0..out.rank() {
-                let before = &first[i].shape[axis];
+                let before = &first.shape[axis];
                 match widened.iter_mut().find(|w| w.state == i && w.axis == axis) {
                     Some(w) if !w.bounded => {
                         stable = false;
@@ -186,6 +196,35 @@ fn settle(
         }
     }
     Err(wrong("the extents of the states do not settle"))
+}
+
+/// The type of a state that is an object and becomes `out`: what holds of both. `grown` says whether its length was found to
+/// grow: what it can become is then reckoned from the trip count. Bounds that still change after some rounds have none.
+fn joined(state: &Type, out: &Type, grown: &mut bool, most: Option<i64>, round: usize) -> Option<Type> {
+    let mut next = state.join(out)?;
+    let inner = |ty: &mut Type| match ty {
+        Type::Optional(t) => t.clone(),
+        other => Box::new(other.clone()),
+    };
+    let (mut before, mut after) = (inner(&mut state.clone()), inner(&mut next.clone()));
+    if let (Type::Sequence(before), Type::Sequence(after)) = (&mut *before, &mut *after) {
+        if *grown {
+            after.most = before.most;
+        } else if after.most != before.most {
+            *grown = true;
+            let growth = after.most.zip(before.most).map(|(a, b)| a.saturating_sub(b));
+            after.most = growth.zip(most).zip(before.most).map(|((g, n), b)| b.saturating_add(g.saturating_mul(n)));
+        }
+        if round >= ATTEMPTS / 2 && after.elements != before.elements {
+            after.elements = match &after.elements {
+                Elements::Ranked(shape) => Elements::Ranked(shape.iter().map(|_| bounded_extent(0, None)).collect()),
+                _ => Elements::Any,
+            };
+        }
+        let sequence = Type::Sequence(after.clone());
+        next = if matches!(next, Type::Optional(_)) { Type::Optional(Box::new(sequence)) } else { sequence };
+    }
+    Some(next)
 }
 
 /// Whether an extent that is at least `least` stays so when it becomes `after`.

@@ -3,7 +3,7 @@
 //! In: a graph whose inputs and constants are typed. Out: every value typed; nodes with constant operands and results of
 //! reasonable size evaluated by their own kernels and gone. Every error is collected; nodes behind a failed one are passed over.
 
-use super::bodies;
+use super::{bodies, sequences, strings};
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::exec;
 use crate::ir::{Attr, Dim, Graph, Node, Tensor, TensorType, Type, ValueId};
@@ -44,6 +44,10 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
             continue;
         }
         equal.follow(&mut node);
+        if let Some(others) = sequences::folded(graph, &node).or_else(|| strings::replaced(graph, &node)) {
+            others.into_iter().rev().for_each(|n| ahead.push_front(n));
+            continue;
+        }
         let named = |e: CompileError| e.at_node(&node.name, &node.full_op());
         let op = match ops::find(&node) {
             Ok(op) => op,
@@ -76,6 +80,10 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
         match infer_node(graph, &node, op, next_slot) {
             // Weights keep their codes until the quantised patterns were looked for.
             Ok(()) if node.is("DequantizeLinear") => kept.push(node),
+            Ok(()) if is_object(graph, &node) => {
+                sequences::note_elements(graph, &node);
+                kept.push(node);
+            }
             Ok(()) => match fold_node(graph, &node, op) {
                 Ok(true) => {}
                 Ok(false) => kept.push(node),
@@ -152,6 +160,14 @@ pub(super) fn fold(graph: &mut Graph) -> Result<(), CompileErrors> {
     errors.or_ok(())
 }
 
+/// Whether a node reads or makes strings, sequences or optional values: it runs in the module.
+fn is_object(graph: &Graph, node: &Node) -> bool {
+    let constant = |v: &ValueId| graph.constant(*v).is_some_and(|t| t.dtype() != kiln_kernels::Dtype::Str);
+    let all = node.inputs.iter().chain(&node.outputs).flatten();
+    let known = node.outputs.iter().flatten().all(constant) && node.outputs.iter().any(Option::is_some);
+    !known && all.into_iter().any(|v| graph.value(*v).ty.as_ref().is_some_and(Type::is_object))
+}
+
 fn infer_node(graph: &mut Graph, node: &Node, op: &OpDef, next_slot: &mut usize) -> Result<(), CompileError> {
     let view = NodeView { graph, node };
     let mut cx = InferCx::new(view, next_slot);
@@ -218,6 +234,9 @@ fn fold_node(graph: &mut Graph, node: &Node, op: &OpDef) -> Result<bool, Compile
         return Ok(true);
     }
     let constant = node.inputs.iter().flatten().all(|v| graph.constant(*v).is_some());
+    if is_object(graph, node) {
+        return Ok(false);
+    }
     if !constant || !op.pure || !node.bodies.is_empty() {
         return Ok(false);
     }

@@ -14,6 +14,8 @@ mod permute;
 mod qdq;
 mod recode;
 mod rewrite;
+mod sequences;
+mod strings;
 
 pub use expand::EXPANDED;
 pub use infer::infer;

@@ -42,3 +42,15 @@ impl AlignedBytes {
         unsafe { core::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.bytes) }
     }
 }
+
+impl PartialEq for AlignedBytes {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl core::fmt::Debug for AlignedBytes {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} bytes", self.bytes)
+    }
+}

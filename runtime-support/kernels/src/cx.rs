@@ -106,6 +106,12 @@ pub enum Fault {
     DivisionByZero = 6,
     /// The kernel does not know the format of what it was given, or was built without the feature for it.
     Unsupported = 7,
+    /// An optional value, or a value of another type, is not there.
+    ValueMissing = 8,
+    /// A text is no number.
+    NotANumber = 9,
+    /// There is no memory for a string or a sequence.
+    OutOfMemory = 10,
 }
 
 impl Fault {
@@ -119,6 +125,9 @@ impl Fault {
             5 => Self::Panicked,
             6 => Self::DivisionByZero,
             7 => Self::Unsupported,
+            8 => Self::ValueMissing,
+            9 => Self::NotANumber,
+            10 => Self::OutOfMemory,
             _ => return None,
         })
     }
@@ -133,6 +142,9 @@ impl Fault {
             Self::Panicked => "a kernel panicked",
             Self::DivisionByZero => "integer division by zero",
             Self::Unsupported => "a format that is not supported, or a feature that kiln was built without",
+            Self::ValueMissing => "a value is absent or of another type",
+            Self::NotANumber => "a text is no number",
+            Self::OutOfMemory => "no memory for a string or a sequence",
         }
     }
 }
@@ -183,13 +195,50 @@ pub struct Cx<'a> {
     state: &'a RunState,
     dims: &'a [AtomicI64],
     events: Option<&'a dyn Events>,
+    #[cfg(feature = "alloc")]
+    objects: crate::objects::Objects<'a>,
     step: Cell<u32>,
 }
 
 impl<'a> Cx<'a> {
     /// A context over the regions; `dims` are the slots of extents found at run time.
     pub fn new(regions: &'a [Region<'a>], isa: Isa, state: &'a RunState, dims: &'a [AtomicI64]) -> Self {
-        Self { regions, isa, state, dims, events: None, step: Cell::new(0) }
+        Self {
+            regions,
+            isa,
+            state,
+            dims,
+            events: None,
+            #[cfg(feature = "alloc")]
+            objects: crate::objects::Objects::default(),
+            step: Cell::new(0),
+        }
+    }
+
+    /// With objects: strings, sequences, optional values.
+    #[cfg(feature = "alloc")]
+    #[must_use]
+    pub fn with_objects(mut self, objects: crate::objects::Objects<'a>) -> Self {
+        self.objects = objects;
+        self
+    }
+
+    /// The object in a slot, to read; `None` for an unknown slot or one that is being written.
+    #[cfg(feature = "alloc")]
+    pub fn object(&self, slot: usize) -> Option<crate::objects::ObjectRef<'_>> {
+        self.objects.read(slot)
+    }
+
+    /// As [`Self::object`], with an inner `None` for the slot of an absent operand ([`crate::NO_SLOT`]).
+    #[cfg(feature = "alloc")]
+    pub fn opt_object(&self, slot: usize) -> Option<Option<crate::objects::ObjectRef<'_>>> {
+        if slot == crate::NO_SLOT { Some(None) } else { self.objects.read(slot).map(Some) }
+    }
+
+    /// The object in a slot, to write; `None` for one of the caller's, an unknown slot, or one in use.
+    #[cfg(feature = "alloc")]
+    pub fn object_mut(&self, slot: usize) -> Option<core::cell::RefMut<'_, crate::objects::Object>> {
+        self.objects.write(slot)
     }
 
     /// As one of several streams. Without events all streams run as one, in an order that fits.

@@ -49,6 +49,48 @@ impl Elem for [u64; 2] {
 /// The slot of an extent that nobody reads.
 pub const NO_SLOT: usize = u32::MAX as usize;
 
+/// The slot of an object that a kernel uses (feature `alloc`: strings, sequences, optional values).
+#[derive(Debug)]
+pub struct ObjectSlot<N = usize> {
+    /// Its number; [`NO_SLOT`] for an absent operand.
+    pub slot: usize,
+    number: core::marker::PhantomData<fn() -> N>,
+}
+
+impl<N> Clone for ObjectSlot<N> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<N> Copy for ObjectSlot<N> {}
+
+impl<N> PartialEq for ObjectSlot<N> {
+    fn eq(&self, other: &Self) -> bool {
+        self.slot == other.slot
+    }
+}
+
+impl<N> Eq for ObjectSlot<N> {}
+
+impl<N> ObjectSlot<N> {
+    /// The slot of this number.
+    pub const fn at(slot: usize) -> Self {
+        Self { slot, number: core::marker::PhantomData }
+    }
+
+    /// The same slot in a descriptor of another number type.
+    pub const fn with<M>(&self) -> ObjectSlot<M> {
+        ObjectSlot::at(self.slot)
+    }
+}
+
+impl<N> Literal for ObjectSlot<N> {
+    fn literal(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+        write!(out, "k::ObjectSlot::at({})", self.slot)
+    }
+}
+
 /// As `part_end`: all units, however many the extents of the run make.
 pub const WHOLE: usize = usize::MAX;
 
@@ -204,6 +246,8 @@ pub trait Descriptor<N>: Sized {
     fn fields_mut(&mut self, f: &mut dyn FnMut(&'static str, FieldMut<'_, N>));
     /// Visits the slots of the extents that the kernel finds at run time ([`Cx::dim`]).
     fn found(&self, f: &mut dyn FnMut(usize));
+    /// Visits the slots of the objects that the kernel uses (feature `alloc`: [`crate::objects`]).
+    fn objects(&self, f: &mut dyn FnMut(usize, Role));
 }
 
 /// Declares a kernel: descriptor, entry functions, and the compiler's view of both.
@@ -217,6 +261,7 @@ pub trait Descriptor<N>: Sized {
 ///         arrays { dims: 8 }                 // extents, fixed count
 ///         params { log: bool }               // anything `Literal`
 ///         found { count }                    // slots of extents found at run time: the body returns `[usize; 1]`
+///         objects { read s, write t }        // slots of objects: the body gets `&Object` and `&mut Object` after the operands
 ///     }
 ///     entries { softmax_f32 { T = f32 } softmax_f64 { T = f64 } }
 ///     body = softmax;                        // fn(Isa, &Softmax, &[T], &mut [T]) -> Result<(), Fault>
@@ -235,17 +280,40 @@ macro_rules! kernel {
             $(arrays $arrays:tt)?
             $(params $params:tt)?
             $(found $found:tt)?
+            $(objects $objects:tt)?
         }
         entries $entries:tt
         body = $body:path;
     ) => {
-        $crate::kernel! { @all [$(#[$meta])*] $name $ops [$($nums)?] [$($arrays)?] [$($params)?] [$($found)?] $entries $body }
+        $crate::kernel! { @all [$(#[$meta])*] $name $ops [$($nums)?] [$($arrays)?] [$($params)?] [$($found)?] [$($objects)?] $entries $body }
     };
 
-    (@all $meta:tt $name:ident $ops:tt $nums:tt $arrays:tt $params:tt $found:tt { $($entry:ident $types:tt)* } $body:path) => {
-        $crate::kernel! { @struct $meta $name $ops $nums $arrays $params $found [$($entry $types)*] }
-        $($crate::kernel! { @entry $entry $types $name $ops $ops $found $body })*
+    (@all $meta:tt $name:ident $ops:tt $nums:tt $arrays:tt $params:tt $found:tt $objects:tt { $($entry:ident $types:tt)* } $body:path) => {
+        $crate::kernel! { @struct $meta $name $ops $nums $arrays $params $found $objects [$($entry $types)*] }
+        $($crate::kernel! { @entry $entry $types $name $ops $ops $found $objects $body })*
     };
+
+    // The body's call: operands, then objects.
+    (@call $cx:ident $d:ident $body:path, [$($op:ident),*] []) => { $body($cx.isa(), $d, $($op),*) };
+    (@call $cx:ident $d:ident $body:path, [$($op:ident),*] [{ $($kind:ident $obj:ident),* $(,)? }]) => {{
+        $(
+            let Some($obj) = $crate::kernel!(@borrow $kind $cx $d $obj) else {
+                $cx.fail($crate::Fault::Descriptor);
+                return;
+            };
+            #[allow(unused_mut, reason = "only written objects change")]
+            let mut $obj = $obj;
+        )*
+        $body($cx.isa(), $d, $($op,)* $($crate::kernel!(@lend $kind $obj)),*)
+    }};
+    (@borrow read $cx:ident $d:ident $obj:ident) => { $cx.object($d.$obj.slot) };
+    (@borrow opt $cx:ident $d:ident $obj:ident) => { $cx.opt_object($d.$obj.slot) };
+    (@borrow write $cx:ident $d:ident $obj:ident) => { $cx.object_mut($d.$obj.slot) };
+    (@borrow update $cx:ident $d:ident $obj:ident) => { $cx.object_mut($d.$obj.slot) };
+    (@lend read $obj:ident) => { &$obj };
+    (@lend opt $obj:ident) => { $obj.as_deref() };
+    (@lend write $obj:ident) => { &mut $obj };
+    (@lend update $obj:ident) => { &mut $obj };
 
     // What a body returns: nothing, or the extents it found.
     (@found $cx:ident $d:ident $found:ident []) => { let () = $found; };
@@ -254,7 +322,7 @@ macro_rules! kernel {
         $($cx.set_dim($d.$slot, $slot);)*
     };
 
-    (@entry $entry:ident { $($tname:ident = $tty:ty),* $(,)? } $name:ident { $($kind:ident $op:ident : $ty:ident),* $(,)? } $all:tt $found:tt $body:path) => {
+    (@entry $entry:ident { $($tname:ident = $tty:ty),* $(,)? } $name:ident { $($kind:ident $op:ident : $ty:ident),* $(,)? } $all:tt $found:tt $objects:tt $body:path) => {
         #[doc = concat!("[`", stringify!($name), "`] with ", $(stringify!($tname), " = `", stringify!($tty), "`, ",)* "operands checked; a fault is kept in `cx`.")]
         #[inline(never)]
         pub fn $entry(cx: &$crate::Cx<'_>, d: &$name) {
@@ -269,7 +337,7 @@ macro_rules! kernel {
                 // valid element. Concurrent streams are ordered by the plan (see `Region::share`).
                 let $op = unsafe { $crate::kernel!(@slice $kind $ty cx d $op $all) };
             )*
-            match $body(cx.isa(), d, $($op),*) {
+            match $crate::kernel!(@call cx d $body, [$($op),*] $objects) {
                 Ok(found) => { $crate::kernel!(@found cx d found $found); }
                 Err(fault) => cx.fail(fault),
             }
@@ -296,6 +364,7 @@ macro_rules! kernel {
         [$({ $($(#[$ameta:meta])* $arr:ident : $count:literal),* $(,)? })?]
         [$({ $($(#[$pmeta:meta])* $param:ident : $pty:ty),* $(,)? })?]
         [$({ $($(#[$fmeta:meta])* $slot:ident),* $(,)? })?]
+        [$({ $($(#[$bmeta:meta])* $bkind:ident $obj:ident),* $(,)? })?]
         [$($entry:ident $types:tt)*]
     ) => {
         $(#[$meta])*
@@ -306,6 +375,7 @@ macro_rules! kernel {
             $($($(#[$ameta])* #[doc = "(Extents.)"] pub $arr: [N; $count],)*)?
             $($($(#[$pmeta])* #[doc = "(Parameter.)"] pub $param: $pty,)*)?
             $($($(#[$fmeta])* #[doc = "(Slot of an extent that the kernel finds.)"] pub $slot: usize,)*)?
+            $($($(#[$bmeta])* #[doc = concat!("(Slot of an object, `", stringify!($bkind), "`.)")] pub $obj: $crate::ObjectSlot<N>,)*)?
         }
 
         impl<N> $crate::Descriptor<N> for $name<N> {
@@ -316,6 +386,7 @@ macro_rules! kernel {
                 $crate::kernel!(@entries $name { $($kind $op : $ty),* } $($entry $types)*)
             }
 
+            #[allow(unused_variables, reason = "a kernel may have objects only")]
             fn map<M>(&self, f: &mut dyn FnMut(&N) -> M) -> $name<M> {
                 $name {
                     $($op: $crate::kernel!(@map $kind (self.$op), f),)*
@@ -323,6 +394,7 @@ macro_rules! kernel {
                     $($($arr: self.$arr.each_ref().map(&mut *f),)*)?
                     $($($param: self.$param.clone(),)*)?
                     $($($slot: self.$slot,)*)?
+                    $($($obj: self.$obj.with(),)*)?
                 }
             }
 
@@ -344,17 +416,22 @@ macro_rules! kernel {
                 $($(f(stringify!($arr), $crate::Field::Nums(&self.$arr));)*)?
                 $($(f(stringify!($param), $crate::Field::Param(&self.$param));)*)?
                 $($(f(stringify!($slot), $crate::Field::Param(&self.$slot));)*)?
+                $($(f(stringify!($obj), $crate::Field::Param(&self.$obj));)*)?
             }
 
-            fn fields_mut(&mut self, f: &mut dyn FnMut(&'static str, $crate::FieldMut<'_, N>)) {
-                $(if let Some(o) = $crate::kernel!(@asoptmut $kind (self.$op)) { f(stringify!($op), $crate::FieldMut::Operand(o)); })*
-                $($(f(stringify!($num), $crate::FieldMut::Nums(core::slice::from_mut(&mut self.$num)));)*)?
-                $($(f(stringify!($arr), $crate::FieldMut::Nums(&mut self.$arr));)*)?
-                $($(f(stringify!($param), $crate::FieldMut::Param(&mut self.$param));)*)?
+            fn fields_mut(&mut self, _f: &mut dyn FnMut(&'static str, $crate::FieldMut<'_, N>)) {
+                $(if let Some(o) = $crate::kernel!(@asoptmut $kind (self.$op)) { _f(stringify!($op), $crate::FieldMut::Operand(o)); })*
+                $($(_f(stringify!($num), $crate::FieldMut::Nums(core::slice::from_mut(&mut self.$num)));)*)?
+                $($(_f(stringify!($arr), $crate::FieldMut::Nums(&mut self.$arr));)*)?
+                $($(_f(stringify!($param), $crate::FieldMut::Param(&mut self.$param));)*)?
             }
 
             fn found(&self, _f: &mut dyn FnMut(usize)) {
                 $($(_f(self.$slot);)*)?
+            }
+
+            fn objects(&self, _f: &mut dyn FnMut(usize, $crate::Role)) {
+                $($(_f(self.$obj.slot, $crate::kernel!(@role $bkind));)*)?
             }
         }
 

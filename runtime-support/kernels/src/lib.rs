@@ -2,8 +2,8 @@
 //!
 //! In: a descriptor with baked operand locations ([`Operand`]) and a context ([`Cx`]) that knows where the regions are.
 //! Out: the written operands, and at most one kept [`Fault`] per run. The same kernels run in generated code and, with
-//! [`Isa::Scalar`], in the compiler when it folds constants. Nothing here allocates (packing offline: feature `alloc`),
-//! locks or prints.
+//! [`Isa::Scalar`], in the compiler when it folds constants. Nothing here allocates (feature `alloc` aside:
+//! packing offline, and strings and sequences in [`objects`]), locks or prints.
 //!
 //! Invariant: a kernel body is a function over slices that checks its extents against them; the entry functions made by
 //! [`kernel!`] check every operand first.
@@ -33,6 +33,8 @@ pub mod loss;
 pub mod ml;
 pub mod movement;
 pub mod norm;
+#[cfg(feature = "alloc")]
+pub mod objects;
 pub mod peak;
 pub mod pool;
 pub mod quant;
@@ -56,7 +58,9 @@ pub use contract::*;
 pub use control::*;
 pub use conv::*;
 pub use cx::{ALIGN, Access, Cx, Events, Fault, Region, Role, RunState};
-pub use descriptor::{Descriptor, Elem, Entry, Field, FieldMut, Literal, NO_SLOT, Operand, OperandView, WHOLE};
+pub use descriptor::{
+    Descriptor, Elem, Entry, Field, FieldMut, Literal, NO_SLOT, ObjectSlot, Operand, OperandView, WHOLE,
+};
 #[doc(hidden)]
 pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;
@@ -75,6 +79,8 @@ pub use loss::*;
 pub use ml::*;
 pub use movement::*;
 pub use norm::*;
+#[cfg(feature = "alloc")]
+pub use objects::*;
 pub use pool::*;
 pub use quant::*;
 pub use random::*;

@@ -155,6 +155,8 @@ pub struct Instance<'a> {
     weights: Weights,
     isa: Isa,
     state: RunState,
+    #[cfg(feature = "alloc")]
+    objects: alloc::vec::Vec<kiln_kernels::Object>,
     states: States,
     #[cfg(feature = "std")]
     pub(super) workers: Option<Workers>,
@@ -196,6 +198,8 @@ impl<'a> Instance<'a> {
             weights,
             isa: Isa::detect(),
             state: RunState::new(),
+            #[cfg(feature = "alloc")]
+            objects: alloc::vec::Vec::new(),
             states: States { start: usize::MAX, all: &[], swapped: false },
             #[cfg(feature = "std")]
             workers: None,
@@ -332,6 +336,36 @@ impl<'a> Instance<'a> {
         outcome(state, nodes)?;
         states.swapped = !states.swapped;
         Ok(())
+    }
+
+    /// Runs a model with objects: slots `0 ..` are the caller's, `n_own` more the model's, emptied before the run.
+    #[cfg(feature = "alloc")]
+    pub fn run_objects<'r>(
+        &'r mut self,
+        regions: &mut [Region<'r>],
+        extents: &[AtomicI64],
+        nodes: &'static [(u32, &'static str)],
+        (given, n_own): (&[&kiln_kernels::Object], usize),
+        steps: &mut dyn FnMut(&Cx<'_>),
+    ) -> Result<(), Error> {
+        use core::cell::RefCell;
+        let Self { arena, weights, isa, state, states, objects, .. } = self;
+        fill(regions, arena, weights, states);
+        state.clear();
+        objects.clear();
+        let own: alloc::vec::Vec<_> = (0..n_own).map(|_| RefCell::default()).collect();
+        let cx = Cx::new(regions, *isa, state, extents).with_objects(kiln_kernels::Objects { given, own: &own });
+        caught(&cx, || steps(&cx));
+        outcome(state, nodes)?;
+        states.swapped = !states.swapped;
+        objects.extend(own.into_iter().map(RefCell::into_inner));
+        Ok(())
+    }
+
+    /// An output that is an object, by its number among the model's own.
+    #[cfg(feature = "alloc")]
+    pub fn object(&self, own: usize) -> Result<&kiln_kernels::Object, Error> {
+        self.objects.get(own).ok_or(Error::Output)
     }
 
     /// An output in the arena.

@@ -8,6 +8,8 @@ mod error;
 mod events;
 mod extents;
 mod instance;
+#[cfg(feature = "alloc")]
+mod objects;
 #[cfg(feature = "std")]
 mod workers;
 
@@ -18,6 +20,8 @@ pub use border::{
 pub use error::Error;
 pub use extents::{bind, broadcast, expect_extent, expect_rank, extent, extents, floor_div, modulo};
 pub use instance::{Instance, StateInfo, Weights};
+#[cfg(feature = "alloc")]
+pub use objects::raw_object;
 
 /// One stream of a generated module. `None`: it ended early, because the run has failed.
 pub type Stream = fn(&kiln_kernels::Cx<'_>) -> Option<()>;
@@ -36,12 +40,17 @@ pub const fn require_image() {
     assert!(cfg!(feature = "image"), "this model decodes images: enable the feature `image` of the crate kiln");
 }
 
+/// Refuses, at compile time, a module that matches patterns while the feature `regex` is off.
+pub const fn require_regex() {
+    assert!(cfg!(feature = "regex"), "this model matches patterns: enable the feature `regex` of the crate kiln");
+}
+
 /// A graph input or output: name, element type, extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortInfo {
     /// The ONNX name.
     pub name: &'static str,
-    /// Element type, as in `f32`, `i64`, `bool`.
+    /// Element type, as in `f32`, `i64`, `bool`; the whole type of a value that is no tensor of numbers.
     pub dtype: &'static str,
     /// Extents, outermost first; the greatest possible ones where they are known only at run time.
     pub dims: &'static [usize],

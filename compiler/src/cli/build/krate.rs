@@ -1,6 +1,7 @@
 //! The text of a generated crate.
 
 use super::{Builder, Source};
+use crate::facts::Facts;
 use crate::sha256;
 use std::fmt::Write;
 use std::path::Path;
@@ -26,8 +27,12 @@ impl Text {
         }
         let loads: Vec<_> = (0..modules.len()).map(|i| format!("m{i}::load")).collect();
         let _ = write!(main, "fn main() -> std::process::ExitCode {{\n    runner::main(&[{}])\n}}\n", loads.join(", "));
-        let images = modules.iter().any(|m| m.artifact.facts.decodes_images());
-        let dependency = builder.kiln.dependency(if images { &["image"] } else { &[] });
+        let needs = |name, which: fn(&Facts) -> bool| modules.iter().any(|m| which(&m.artifact.facts)).then_some(name);
+        let features: Vec<&str> = [needs("image", Facts::decodes_images), needs("regex", Facts::matches_patterns)]
+            .into_iter()
+            .flatten()
+            .collect();
+        let dependency = builder.kiln.dependency(&features);
         let keys: Vec<_> = modules.iter().map(|m| m.artifact.key.as_str()).collect();
         let whole = format!(
             "{}\n{}\n{}\n{RUNNER}\n{main}\n{}",

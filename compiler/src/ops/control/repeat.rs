@@ -7,9 +7,9 @@
 use super::extents::Settings;
 use super::{body, result_tensor};
 use crate::error::{CompileError, Stage};
-use crate::ir::{Dim, Graph, TensorType, ValueId};
-use crate::lower::LowerCx;
+use crate::ir::{Dim, Graph, TensorType, Type, ValueId};
 use crate::lower::control::{BodyCx, Flow};
+use crate::lower::{LowerCx, Slot};
 use crate::ops::found::slot;
 use crate::ops::view::{NodeView, Result, wrong};
 use crate::ops::{InferCx, OpDef, tensor};
@@ -106,14 +106,21 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     };
     // The states, each where its result will be.
     let mut states = Vec::with_capacity(n_states);
+    let mut objects = Vec::new();
     let mut pairs = Vec::new();
     for i in 0..n_states {
+        if is_object(graph, i) {
+            let (x, y) = (cx.object(FIRST_STATE + i)?, cx.object_y(i));
+            cx.copy_object(x, y)?;
+            objects.push((i, y));
+            continue;
+        }
         let ty = state_type(graph, i)?;
         let place = cx.y_or(i, ty)?;
         let x = cx.x(FIRST_STATE + i)?;
         cx.copy(x.clone(), Operand { bytes: x.bytes.clone(), ..place.clone() })?;
         pairs.extend(ty.shape.iter().zip(&view.ty(FIRST_STATE + i)?.shape));
-        states.push(place);
+        states.push((i, place));
     }
     Settings::between(pairs.into_iter())?.outside(cx)?;
     let mut inner = cx.body(graph)?;
@@ -124,8 +131,11 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         None => cx.weights(vec![1u8]),
     };
     inner.bind(cx, graph.inputs[1], place(&truth));
-    for (i, state) in states.iter().enumerate() {
+    for (i, state) in &states {
         inner.bind(cx, graph.inputs[FIRST_STATE + i], place(state));
+    }
+    for (i, slot) in &objects {
+        inner.bind_object(graph.inputs[FIRST_STATE + i], *slot);
     }
     inner.nodes().map_err(|e| e.at_attribute("body"))?;
     let iteration = iteration(graph)?;
@@ -140,13 +150,14 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         }
     }
     carry(cx, &mut inner, graph, &states)?;
+    carry_objects(&mut inner, graph, &objects)?;
     if let Some(cond) = &cond {
         let x = inner.operand(graph.outputs[0].1)?;
         let y = inner.outside(cx, cond);
         inner.copy(Operand { bytes: Dim::Const(1), ..x }, y)?;
     }
     let mut pairs = Vec::new();
-    for i in 0..n_states {
+    for i in (0..n_states).filter(|&i| !is_object(graph, i)) {
         pairs.extend(state_type(graph, i)?.shape.iter().zip(&result_tensor(graph, 1 + i)?.shape));
     }
     Settings::between(pairs.into_iter())?.inside(&mut inner)?;
@@ -164,10 +175,36 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     };
     let mut writes = vec![(cell, Role::Update)];
     writes.extend(cond.map(|c| (c, Role::Update)));
-    writes.extend(states.into_iter().map(|s| (s, Role::Update)));
+    writes.extend(states.into_iter().map(|(_, s)| (s, Role::Update)));
     writes.extend(stacked);
     let again = head.again;
     cx.control(Flow::Loop { again }, &[Dtype::I64, Dtype::U8], head, vec![inner], writes)
+}
+
+/// Whether a state is an object.
+fn is_object(graph: &Graph, i: usize) -> bool {
+    graph.value(graph.inputs[FIRST_STATE + i]).ty.as_ref().is_some_and(Type::is_object)
+}
+
+/// Hands the body's objects on to the next iteration. One that lies outside is copied aside first, so that states may
+/// change places; one of the body's own is moved, unless it becomes two states.
+fn carry_objects(inner: &mut BodyCx<'_>, graph: &Graph, states: &[(usize, Slot)]) -> Result<()> {
+    let mut copies = Vec::with_capacity(states.len());
+    for &(i, y) in states {
+        let x = inner.object(graph.outputs[1 + i].1)?;
+        if x == y {
+            continue;
+        }
+        copies.push((if inner.is_outside_object(x) { inner.staged_object(x)? } else { x }, y));
+    }
+    for (n, &(x, y)) in copies.iter().enumerate() {
+        if copies[n + 1..].iter().any(|(later, _)| *later == x) {
+            inner.copy_object(x, y)?;
+        } else {
+            inner.move_object(x, y)?;
+        }
+    }
+    Ok(())
 }
 
 /// The type of a state inside the body.
@@ -202,9 +239,9 @@ fn stack(cx: &LowerCx<'_>, inner: &mut BodyCx<'_>, v: ValueId, y: &Operand<Dim>,
 
 /// Copies the body's results over the states. A result that lies in memory outside (another state, perhaps) is copied
 /// aside first, so that the states may change places.
-fn carry(cx: &LowerCx<'_>, inner: &mut BodyCx<'_>, graph: &Graph, states: &[Operand<Dim>]) -> Result<()> {
+fn carry(cx: &LowerCx<'_>, inner: &mut BodyCx<'_>, graph: &Graph, states: &[(usize, Operand<Dim>)]) -> Result<()> {
     let mut copies = Vec::with_capacity(states.len());
-    for (i, state) in states.iter().enumerate() {
+    for (i, state) in states {
         let x = inner.operand(graph.outputs[1 + i].1)?;
         // What a state can become at most was derived from the trip count; the expression's own bound may be larger.
         let room = state.bytes.upper().map_or_else(|| state.bytes.clone(), Dim::Const);

@@ -1,0 +1,10 @@
+//! Objects at the border, for tools.
+
+use super::{Error, RawInput};
+use kiln_kernels::Object;
+
+/// Input `i` of a list of inputs as an object, from its bytes.
+pub fn raw_object(inputs: &[RawInput<'_>], input_idx: usize) -> Result<Object, Error> {
+    let bytes = inputs.get(input_idx).map(|i| i.bytes).unwrap_or_default();
+    Object::decode(bytes).ok_or(Error::Input { input_idx, expected: 0, given: bytes.len() })
+}

@@ -298,7 +298,7 @@ mod tests {
         let (lowered, schedule) = streams::plan(&graph, lowered, 1).unwrap();
         let expected = expectation(&lowered);
         let arena = memory::plan_on_streams(&lowered, &schedule).unwrap();
-        let program = program::assemble(&graph, lowered, schedule, arena, program::Meta::default()).unwrap();
+        let program = program::assemble(&graph, lowered, schedule, arena, &[], program::Meta::default()).unwrap();
         (program, expected)
     }
 

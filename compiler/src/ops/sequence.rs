@@ -283,3 +283,73 @@ fn lower_concat(cx: &mut LowerCx<'_>) -> Result<()> {
     };
     cx.call(&[Dtype::U8], d)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::{Graph, Node, Tensor, TensorType, Value, ValueId};
+    use crate::{exec, lower, passes};
+    use kiln_kernels::isa::Isa;
+
+    /// A graph with these inputs; each node is an operator with its operands and gives one value.
+    fn graph(inputs: &[&Tensor], nodes: &[(&str, &[u32])]) -> Graph {
+        let mut graph = Graph::default();
+        for (i, t) in inputs.iter().enumerate() {
+            let ty = TensorType::fixed(t.dtype(), t.dims());
+            let id = graph.add_value(Value { name: format!("x{i}"), ty: Some(ty.into()), ..Value::default() });
+            graph.inputs.push(id);
+        }
+        for (op, operands) in nodes {
+            let y = graph.add_value(Value { name: format!("{op} result"), ..Value::default() });
+            graph.nodes.push(Node {
+                name: (*op).into(),
+                domain: String::new(),
+                op: (*op).into(),
+                version: 13,
+                attrs: Default::default(),
+                inputs: operands.iter().map(|&v| Some(ValueId(v))).collect(),
+                outputs: vec![Some(y)],
+                bodies: Default::default(),
+            });
+            graph.outputs = vec![("y".into(), y)];
+        }
+        graph
+    }
+
+    fn run(graph: &Graph, inputs: &[&Tensor]) -> Result<Tensor, String> {
+        let lowered = lower::lower(graph, 1).map_err(|e| e.to_string())?;
+        let bytes: Vec<&[u8]> = inputs.iter().map(|t| &t.data()[..]).collect();
+        let mut out = exec::run_unplanned(graph, &lowered, &bytes, Isa::Scalar).map_err(|e| e.to_string())?;
+        Ok(out.remove(0))
+    }
+
+    #[test]
+    fn taken_by_a_position_of_the_run() {
+        let (x, y) = (Tensor::from_i64s(&[2], &[1, 2]), Tensor::from_i64s(&[3], &[3, 4, 5]));
+        for (at, want) in [(0, Some(&x)), (1, Some(&y)), (-1, Some(&y)), (2, None)] {
+            let at = Tensor::from_i64s(&[], &[at]);
+            let inputs = [&x, &y, &at];
+            let mut g = graph(&inputs, &[("SequenceConstruct", &[0, 1]), ("SequenceAt", &[3, 2])]);
+            passes::infer(&mut g).unwrap();
+            let ty = g.tensor_type(g.outputs[0].1).unwrap();
+            assert_eq!((ty.shape[0].lower(), ty.shape[0].upper()), (2, Some(3)));
+            assert_eq!(run(&g, &inputs).ok().as_ref(), want);
+        }
+    }
+
+    #[test]
+    fn known_elements_need_no_sequence() {
+        let x = Tensor::from_i64s(&[2], &[1, 2]);
+        let mut g = graph(&[&x], &[("SequenceConstruct", &[0]), ("SequenceInsert", &[1, 0]), ("SequenceLength", &[2])]);
+        passes::infer(&mut g).unwrap();
+        assert_eq!(g.constant(g.outputs[0].1).unwrap().to_i64s().unwrap(), [2]);
+        passes::simplify(&mut g).unwrap();
+        assert!(g.nodes.is_empty());
+    }
+
+    #[test]
+    fn refusals() {
+        let (x, y) = (Tensor::from_i64s(&[2], &[1, 2]), Tensor::from_f32s(&[2], &[1., 2.]));
+        assert!(passes::infer(&mut graph(&[&x, &y], &[("SequenceConstruct", &[0, 1])])).is_err());
+        assert!(passes::infer(&mut graph(&[&x], &[("SequenceLength", &[0])])).is_err());
+    }
+}

@@ -39,6 +39,7 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
     let mut ahead: VecDeque<Node> = nodes.into();
     let mut equal = Equal::default();
     while let Some(mut node) = ahead.pop_front() {
+        equal.follow(&mut node);
         if let Some(branch) = bodies::taken(graph, &node) {
             branch.into_iter().rev().for_each(|n| ahead.push_front(n));
             continue;

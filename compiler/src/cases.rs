@@ -281,9 +281,9 @@ fn compare_objects(got: &Object, want: &Object, tolerance: Tolerance) -> Result<
     match (got, want) {
         (Object::None, Object::None) => Ok(()),
         (Object::Sequence(got), Object::Sequence(want)) if got.len() == want.len() => {
-            let both = got.iter().zip(want).enumerate();
+            let mut both = got.iter().zip(want).enumerate();
             let each = |(i, (g, w))| compare_objects(g, w, tolerance).map_err(|e| format!("element {i}: {e}"));
-            both.map(each).collect()
+            both.try_for_each(each)
         }
         (Object::Sequence(got), Object::Sequence(want)) => {
             Err(format!("{} elements, expected {}", got.len(), want.len()))

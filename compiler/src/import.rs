@@ -244,6 +244,9 @@ fn input_type(
         known.insert(name, d.clone());
         shape.push(d);
     }
+    if *dtype == Dtype::Str && shape.iter().any(|d: &Dim| d.as_const().is_none()) {
+        return Err(import_error("free extents of strings are not supported: give each one value, as in --dim NAME=N"));
+    }
     let ty = TensorType::new(*dtype, shape);
     if ty.bytes().upper().is_none_or(|b| b > crate::ir::MAX_TENSOR_BYTES) {
         return Err(import_error(format!("{ty} is larger than a static plan accepts")));

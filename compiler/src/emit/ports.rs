@@ -168,9 +168,17 @@ impl Border {
         self.input_fields.extend(quote! { #[doc = #doc] pub #ident: &'a ::kiln::Value, });
         self.regions.extend(quote! { rt::Region::read(&[]), });
         self.raw_regions.extend(quote! { rt::Region::read(&[]), });
-        self.given.extend(quote! { inputs.#ident, });
+        let dims = p.object.as_ref().and_then(|o| o.ty.tensor()).and_then(crate::ir::TensorType::const_dims);
+        let checked = |value: TokenStream| match &dims {
+            Some(dims) => {
+                let dims = dims.iter().map(|&d| Literal::usize_unsuffixed(d));
+                quote! { rt::strings(#value, #idx, &[#(#dims),*])?, }
+            }
+            None => quote! { #value, },
+        };
+        self.given.extend(checked(quote!(inputs.#ident)));
         self.raw_given.0.extend(quote! { let #local = rt::raw_object(inputs, #idx)?; });
-        self.raw_given.1.extend(quote! { &#local, });
+        self.raw_given.1.extend(checked(quote!(&#local)));
     }
 
     fn outputs(&mut self, program: &Program, extents: &Extents) -> Result<(), CompileError> {

@@ -21,7 +21,7 @@ pub use error::Error;
 pub use extents::{bind, broadcast, expect_extent, expect_rank, extent, extents, floor_div, modulo};
 pub use instance::{Instance, StateInfo, Weights};
 #[cfg(feature = "alloc")]
-pub use objects::raw_object;
+pub use objects::{raw_object, strings};
 
 /// One stream of a generated module. `None`: it ended early, because the run has failed.
 pub type Stream = fn(&kiln_kernels::Cx<'_>) -> Option<()>;

@@ -41,6 +41,7 @@ pub const fn require_image() {
 }
 
 /// Refuses, at compile time, a module that matches patterns while the feature `regex` is off.
+#[allow(clippy::assertions_on_constants, reason = "only a module that matches patterns calls it")]
 pub const fn require_regex() {
     assert!(cfg!(feature = "regex"), "this model matches patterns: enable the feature `regex` of the crate kiln");
 }

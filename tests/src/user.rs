@@ -14,6 +14,11 @@ kiln::include_model!(
     pub mod encoder = "../fixtures/models/encoder_dynamic/model.onnx",
     dims(batch = 1..=2, sequence = 1..=16),
 );
+kiln::include_model!(
+    pub mod running = "../fixtures/models/running/model.onnx",
+    dims(seen = 0..=40),
+    state(present = past, h_next = h),
+);
 kiln::include_model!(pub mod affine_from_file = "../fixtures/models/affine/model.onnx", weights = file);
 kiln::include_compiled!("model");
 kiln::include_compiled!(pub mod affine_built = "model");

@@ -214,7 +214,7 @@ fn distribute(
 ) -> Result<Distributed, CompileErrors> {
     let target = options.machine.target.as_ref().clone().with_host_streams(options.streams);
     if target.n_devices() == 1 {
-        let lowered = lower::lower_whole(graph, options.streams, states, bodies::plan)?;
+        let lowered = lower::lower_whole(graph, states, bodies::plan)?;
         // Objects are ordered by one stream.
         let target = if lowered.n_objects > 0 { target.with_host_streams(1) } else { target };
         let (lowered, schedule) = streams::plan_for(graph, lowered, &target)?;
@@ -226,8 +226,7 @@ fn distribute(
     let devices = &decided.placed.placement.device;
     let eps = devices.iter().map(|d| providers.of(&target, *d)).collect::<Result<Vec<_>, _>>();
     let eps = eps.map_err(|e| CompileError::new(Stage::Plan, e))?;
-    let lowered =
-        lower::lower_by(graph, options.streams, states, Some(bodies::plan), &|node, op, cx| eps[node].lower(op, cx))?;
+    let lowered = lower::lower_by(graph, states, Some(bodies::plan), &|node, op, cx| eps[node].lower(op, cx))?;
     if lowered.n_objects > 0 {
         let message = "strings, sequences and optional values are not supported on a target of several devices yet";
         return Err(CompileError::new(Stage::Plan, message).into());

@@ -221,9 +221,8 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
         }
         if let Some(control) = step.call.control()
             && let Some(o) = control.inner_operands().iter().find(|o| {
-                let writes = matches!(o.role, Role::Write | Role::Update);
-                let may = |d: &crate::lower::CallOperand| !writes || matches!(d.role, Role::Write | Role::Update);
-                let weight = o.operand.mem == WEIGHTS && !writes;
+                let may = |d: &crate::lower::CallOperand| !o.writes() || d.writes();
+                let weight = o.operand.mem == WEIGHTS && !o.writes();
                 !weight && !operands.iter().any(|d| may(d) && covers(&d.operand, &o.operand))
             })
         {
@@ -231,8 +230,7 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
         }
         // Writes come after all reads of the step; overlapping writes in one step are refused.
         for (a, first) in operands.iter().enumerate() {
-            let writes = |r: Role| matches!(r, Role::Write | Role::Update);
-            if !writes(first.role) {
+            if !first.writes() {
                 continue;
             }
             let range = |o: &crate::lower::CallOperand| {
@@ -294,7 +292,7 @@ mod tests {
     fn strings() -> (Program, Expectation) {
         let x = |s| Tensor::from_strings(&[1], &[s]).unwrap();
         let graph = case("", "StringConcat", 20).input(x("a")).constant(x("b")).infer().unwrap();
-        let lowered = lower::lower(&graph, 1).unwrap();
+        let lowered = lower::lower(&graph).unwrap();
         let (lowered, schedule) = streams::plan(&graph, lowered, 1).unwrap();
         let expected = expectation(&lowered);
         let arena = memory::plan_on_streams(&lowered, &schedule).unwrap();

@@ -28,7 +28,7 @@ pub struct Stages {
 pub fn stages(decoded: &Decoded, options: &Options) -> Result<Stages, CompileErrors> {
     let graph = graph(decoded, options)?;
     let states = lower::state::pairs(&graph, &options.states)?;
-    let lowered = lower::lower_whole(&graph, options.streams, &states, bodies::plan)?;
+    let lowered = lower::lower_whole(&graph, &states, bodies::plan)?;
     let (lowered, schedule) = streams::plan(&graph, lowered, options.streams)?;
     let expectation = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule)?;
@@ -36,8 +36,7 @@ pub fn stages(decoded: &Decoded, options: &Options) -> Result<Stages, CompileErr
     let program = program::assemble(&graph, lowered, schedule, arena, &states, meta)?;
     verify::verify(&program, &expectation)?;
     // Assembling takes the calls: lower once more to keep them.
-    let lowered =
-        streams::plan(&graph, lower::lower_whole(&graph, options.streams, &states, bodies::plan)?, options.streams)?.0;
+    let lowered = streams::plan(&graph, lower::lower_whole(&graph, &states, bodies::plan)?, options.streams)?.0;
     Ok(Stages { graph, lowered, expectation, program })
 }
 

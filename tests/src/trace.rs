@@ -89,7 +89,7 @@ pub fn trace(program: &Program, order: &[usize], buffers: &[Vec<u32>], weights: 
             }
             out.reads.entry((original, i)).or_default().push(hash);
         }
-        for (i, o) in operands.iter().enumerate().filter(|(_, o)| matches!(o.role, Role::Write | Role::Update)) {
+        for (i, o) in operands.iter().enumerate().filter(|(_, o)| o.writes()) {
             out.outside |= o.operand.mem != ARENA && bytes(o) > 0;
             for at in 0..bytes(o) {
                 let place = usize::try_from(o.operand.off + at).ok().and_then(|i| memory.arena.get_mut(i));

@@ -40,7 +40,7 @@ fn case(seed: u64) -> Case {
 /// The program on so many streams; with `one_order`, memory is planned as if the list of steps were the only order.
 fn compile(case: &Case, n_streams: usize, one_order: bool) -> (Program, Expectation) {
     let graph = graph(&case.decoded, &Options::default()).expect("compiles");
-    let lowered = lower::lower(&graph, n_streams).expect("lowers");
+    let lowered = lower::lower(&graph).expect("lowers");
     let (lowered, schedule) = streams::plan_for(&graph, lowered, &eager(n_streams)).expect("a schedule");
     let expectation = verify::expectation(&lowered);
     let arena = if one_order { memory::plan(&lowered) } else { memory::plan_on_streams(&lowered, &schedule) };

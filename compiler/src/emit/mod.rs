@@ -48,15 +48,16 @@ pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Res
     let weights = program.weights_blob();
     let head = model::header(program);
     let extents = dims::Extents::of(program);
+    let shared = steps::Statics::of(program);
     let items = model::items(program, &extents, &weights, weights_from)?;
     let mut source = format!("{head}\n{}", formatted(items)?);
     if per_step {
-        source.push_str(&formatted(model::step_items(program, &extents)?)?);
+        source.push_str(&formatted(model::step_items(program, &extents, &shared)?)?);
     }
-    source.push_str(&steps::comments(&formatted(streams::items(program, &extents)?)?));
+    source.push_str(&steps::comments(&formatted(streams::items(program, &extents, &shared)?)?));
     source.push_str(&steps::comments(&formatted(device::items(program, &extents)?)?));
     // One function at a time: the tokens of a long program would take gigabytes.
-    steps::items(program, &extents, &mut |function| {
+    steps::items(program, &extents, &shared, &mut |function| {
         source.push_str(&steps::comments(&formatted(function)?));
         Ok(())
     })?;

@@ -4,7 +4,7 @@ use super::dims::Extents;
 use super::names::doc_code;
 use super::ports::{Border, infos};
 use super::states::States;
-use super::steps::n_chunks;
+use super::steps::{Statics, n_chunks};
 use super::{ABI, WeightsFrom};
 use crate::error::{CompileError, Stage};
 use crate::program::{Port, Program};
@@ -269,7 +269,7 @@ fn run_call(
 }
 
 /// A function for each step, and a run that stops after each of them: for tools that time them.
-pub(super) fn step_items(program: &Program, extents: &Extents) -> Result<TokenStream, CompileError> {
+pub(super) fn step_items(program: &Program, extents: &Extents, shared: &Statics) -> Result<TokenStream, CompileError> {
     if program.device.is_some() {
         return Err(CompileError::new(
             Stage::Emit,
@@ -291,7 +291,7 @@ pub(super) fn step_items(program: &Program, extents: &Extents) -> Result<TokenSt
         _ => run_call(program, &pass_extents, &given, (quote!(), one_by_one)),
     };
     let binding = if program.inputs.is_empty() { quote!(_inputs) } else { quote!(inputs) };
-    let calls = super::steps::calls(program, extents)?;
+    let calls = super::steps::calls(program, extents, shared)?;
     Ok(quote! {
         impl Model<'_> {
             /// Runs step by step and calls `each` after every one: for tools.

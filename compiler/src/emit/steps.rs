@@ -144,15 +144,15 @@ pub(super) fn nodes(program: &Program) -> Vec<(usize, &str)> {
 pub(super) fn items(
     program: &Program,
     extents: &Extents,
+    shared: &Statics,
     out: &mut dyn FnMut(TokenStream) -> Result<(), CompileError>,
 ) -> Result<(), CompileError> {
-    let shared = Statics::of(program);
     let Some(device) = &program.device else {
-        return functions(Some("steps"), &lines(program), extents, &shared, out);
+        return functions(Some("steps"), &lines(program), extents, shared, out);
     };
     let lanes = lines(program).into_iter().zip(&device.lanes);
     let on_host: Vec<_> = lanes.filter(|(_, lane)| **lane == Lane::Host).map(|(line, _)| line).collect();
-    functions(None, &on_host, extents, &shared, out)
+    functions(None, &on_host, extents, shared, out)
 }
 
 /// The number of each step of the program.
@@ -279,12 +279,11 @@ impl Line<'_> {
 }
 
 /// Every step as an expression over `cx`.
-pub(super) fn calls(program: &Program, extents: &Extents) -> Result<Vec<TokenStream>, CompileError> {
+pub(super) fn calls(program: &Program, extents: &Extents, shared: &Statics) -> Result<Vec<TokenStream>, CompileError> {
     let mut out = Vec::with_capacity(program.steps.len());
-    let shared = Statics::of(program);
     for line in lines(program) {
         let lets = extents.lets(&slots_of(line.head(), extents), &|slot| quote!(cx.extent(#slot)));
-        let statement = line.statement(extents, &shared)?;
+        let statement = line.statement(extents, shared)?;
         let plain = lets.is_empty() && line.call.control().is_none();
         out.push(if plain { statement } else { quote!({ #lets #statement }) });
     }

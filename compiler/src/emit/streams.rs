@@ -5,7 +5,7 @@
 
 use super::dims::Extents;
 use super::names::printable;
-use super::steps::{CHUNK, calls};
+use super::steps::{CHUNK, Statics, calls};
 use crate::error::CompileError;
 use crate::program::Program;
 use crate::schedule::StreamStep;
@@ -13,12 +13,12 @@ use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 
 /// The functions and their table; nothing for one stream.
-pub(super) fn items(program: &Program, extents: &Extents) -> Result<TokenStream, CompileError> {
+pub(super) fn items(program: &Program, extents: &Extents, shared: &Statics) -> Result<TokenStream, CompileError> {
     let streams = &program.schedule.streams;
     if streams.len() < 2 {
         return Ok(TokenStream::new());
     }
-    let calls = calls(program, extents)?;
+    let calls = calls(program, extents, shared)?;
     let signals = program.schedule.signals();
     let mut out = TokenStream::new();
     // A device's engines have queues of commands instead.

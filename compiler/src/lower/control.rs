@@ -224,7 +224,7 @@ impl<'a> BodyCx<'a> {
     /// Lowers the body's nodes.
     pub fn nodes(&mut self) -> Result<(), CompileError> {
         for i in 0..self.graph.nodes.len() {
-            lower_node(self.graph, i, &mut self.inner, 1)?;
+            lower_node(self.graph, i, &mut self.inner)?;
         }
         Ok(())
     }
@@ -382,7 +382,7 @@ impl LowerCx<'_> {
             if weight || operands.iter().any(|known| covers(&known.operand, &o.operand)) {
                 continue;
             }
-            if matches!(o.role, Role::Write | Role::Update) {
+            if o.writes() {
                 let message = format!("a body writes {} outside what it declares (a bug in the compiler)", o.name);
                 return Err(CompileError::new(Stage::Lower, message));
             }

@@ -16,8 +16,6 @@ pub struct LowerCx<'a> {
     view: NodeView<'a>,
     pub(super) node_idx: usize,
     pub(super) out: &'a mut Lowered,
-    /// Streams that heavy operators may be split over.
-    pub n_streams: usize,
 }
 
 impl<'a> Deref for LowerCx<'a> {
@@ -28,8 +26,8 @@ impl<'a> Deref for LowerCx<'a> {
 }
 
 impl<'a> LowerCx<'a> {
-    pub(super) fn new(view: NodeView<'a>, node_idx: usize, out: &'a mut Lowered, n_streams: usize) -> Self {
-        Self { view, node_idx, out, n_streams }
+    pub(super) fn new(view: NodeView<'a>, node_idx: usize, out: &'a mut Lowered) -> Self {
+        Self { view, node_idx, out }
     }
 
     /// The view alone.

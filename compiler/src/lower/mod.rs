@@ -17,7 +17,6 @@ use crate::error::{CompileError, CompileErrors, Stage};
 use crate::ir::{Dim, Graph, Symbol, SymbolSource, Type, ValueId};
 use crate::ops::{self, OpDef, view::NodeView};
 use bytes::Bytes;
-use kiln_kernels::Role;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -143,18 +142,17 @@ impl Lowered {
 }
 
 /// Lowers a whole graph without control flow. All nodes' errors are collected.
-pub fn lower(graph: &Graph, n_streams: usize) -> Result<Lowered, CompileErrors> {
-    lower_by(graph, n_streams, &[], None, &|_, op, cx| (op.lower)(cx))
+pub fn lower(graph: &Graph) -> Result<Lowered, CompileErrors> {
+    lower_by(graph, &[], None, &|_, op, cx| (op.lower)(cx))
 }
 
 /// Lowers a whole graph, with control flow and with outputs that are inputs of the next run.
 pub fn lower_whole(
     graph: &Graph,
-    n_streams: usize,
     states: &[state::StatePair],
     plan_body: control::PlanBody,
 ) -> Result<Lowered, CompileErrors> {
-    lower_by(graph, n_streams, states, Some(plan_body), &|_, op, cx| (op.lower)(cx))
+    lower_by(graph, states, Some(plan_body), &|_, op, cx| (op.lower)(cx))
 }
 
 /// How a node is lowered: its position, its operator's row, and what to lower into.
@@ -163,7 +161,6 @@ pub type Rule<'r> = dyn Fn(usize, &OpDef, &mut LowerCx<'_>) -> Result<(), Compil
 /// As [`lower_whole`], each node by a rule that need not be its operator's own (the nodes of bodies by their own).
 pub fn lower_by(
     graph: &Graph,
-    n_streams: usize,
     states: &[state::StatePair],
     plan_body: Option<control::PlanBody>,
     rule: &Rule<'_>,
@@ -195,7 +192,7 @@ pub fn lower_by(
         }
     }
     for node_idx in 0..graph.nodes.len() {
-        if let Err(e) = lower_node_by(graph, node_idx, &mut out, n_streams, rule) {
+        if let Err(e) = lower_node_by(graph, node_idx, &mut out, rule) {
             errors.push(e);
         }
     }
@@ -218,7 +215,7 @@ pub(crate) fn drop_dead_steps(out: &mut Lowered) {
     let mut live = vec![true; out.steps.len()];
     for (step, live) in out.steps.iter().zip(&mut live).rev() {
         let operands = step.call.operands();
-        let mut written = operands.iter().filter(|o| matches!(o.role, Role::Write | Role::Update)).peekable();
+        let mut written = operands.iter().filter(|o| o.writes()).peekable();
         // A call that writes nothing is a check, one that finds extents is needed for them.
         *live =
             written.peek().is_none() || !step.call.found().is_empty() || written.any(|o| read[o.operand.mem as usize]);
@@ -244,31 +241,20 @@ pub fn isolated(graph: &Graph, node_idx: usize, rule: &Rule<'_>) -> Result<Lower
             out.places[v.0 as usize] = Some(Place { buffer, off: 0 });
         }
     }
-    lower_node_by(graph, node_idx, &mut out, 1, rule)?;
+    lower_node_by(graph, node_idx, &mut out, rule)?;
     Ok(out)
 }
 
-pub(crate) fn lower_node(
-    graph: &Graph,
-    node_idx: usize,
-    out: &mut Lowered,
-    n_streams: usize,
-) -> Result<(), CompileError> {
-    lower_node_by(graph, node_idx, out, n_streams, &|_, op, cx| (op.lower)(cx))
+pub(crate) fn lower_node(graph: &Graph, node_idx: usize, out: &mut Lowered) -> Result<(), CompileError> {
+    lower_node_by(graph, node_idx, out, &|_, op, cx| (op.lower)(cx))
 }
 
-fn lower_node_by(
-    graph: &Graph,
-    node_idx: usize,
-    out: &mut Lowered,
-    n_streams: usize,
-    rule: &Rule<'_>,
-) -> Result<(), CompileError> {
+fn lower_node_by(graph: &Graph, node_idx: usize, out: &mut Lowered, rule: &Rule<'_>) -> Result<(), CompileError> {
     let node = &graph.nodes[node_idx];
     let named = |e: CompileError| CompileError { stage: Stage::Lower, ..e }.at_node(&node.name, &node.full_op());
     let op = ops::find(node).map_err(named)?;
     let view = NodeView { graph, node };
-    let mut cx = LowerCx::new(view, node_idx, out, n_streams);
+    let mut cx = LowerCx::new(view, node_idx, out);
     expect_extents(&mut cx).map_err(named)?;
     rule(node_idx, op, &mut cx).map_err(named)
 }

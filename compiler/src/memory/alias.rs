@@ -94,7 +94,7 @@ pub(super) fn groups_on_streams(lowered: &Lowered, before: &dyn Fn(usize, usize)
         g.output[place.buffer as usize] = true;
     }
     for step in 0..operands.len() {
-        let Some(write) = operands[step].iter().find(|o| is_write(o)) else { continue };
+        let Some(write) = operands[step].iter().find(|o| o.writes()) else { continue };
         let y = write.operand.mem;
         if g.of(y) != y || g.steps[y as usize].first() != Some(&step) {
             continue;
@@ -142,13 +142,9 @@ impl StreamGroups {
     }
 }
 
-fn is_write(o: &CallOperand) -> bool {
-    o.writes()
-}
-
 /// The steps that write a buffer, if they are different parts of one call; else none.
 fn makers(lowered: &Lowered, operands: &[Vec<CallOperand>], steps: &[usize], y: u32) -> Vec<usize> {
-    let writes = |s: &usize| operands[*s].iter().any(|o| o.operand.mem == y && is_write(o));
+    let writes = |s: &usize| operands[*s].iter().any(|o| o.operand.mem == y && o.writes());
     let makers: Vec<usize> = steps.iter().copied().filter(writes).collect();
     let whose = |s: &usize| (lowered.steps[*s].node_idx, lowered.steps[*s].call.entry());
     let one_call = makers.windows(2).all(|w| whose(&w[0]) == whose(&w[1]));
@@ -159,7 +155,7 @@ fn makers(lowered: &Lowered, operands: &[Vec<CallOperand>], steps: &[usize], y: 
 
 /// What sets a part of a call apart from the others: the bytes it writes, or the range or share of the work.
 fn part(call: &dyn Call, operands: &[CallOperand], y: u32) -> (u64, String) {
-    let off = operands.iter().find(|o| o.operand.mem == y && is_write(o)).map_or(0, |o| o.operand.off);
+    let off = operands.iter().find(|o| o.operand.mem == y && o.writes()).map_or(0, |o| o.operand.off);
     let mut text = String::new();
     call.fields(&mut |name, field| match field {
         FieldText::Num(n) if name == "part_begin" => text += &n.to_string(),
@@ -171,7 +167,7 @@ fn part(call: &dyn Call, operands: &[CallOperand], y: u32) -> (u64, String) {
 
 /// Whether a call writes `y` as its first result, over the very bytes of `x` that it may, and reads the group otherwise not.
 fn writes_over(operands: &[CallOperand], y: u32, x: u32, in_group: &dyn Fn(u32) -> bool) -> bool {
-    let Some(write) = operands.iter().find(|o| is_write(o)) else { return false };
+    let Some(write) = operands.iter().find(|o| o.writes()) else { return false };
     let place = |o: &CallOperand| (o.operand.off, o.operand.bytes.clone());
     let fits = |o: &CallOperand| o.role == Role::Alias && o.operand.mem == x && place(o) == place(write);
     write.role == Role::Write

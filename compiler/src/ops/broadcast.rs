@@ -208,7 +208,7 @@ mod tests {
                     v.layout = Layout::Blocked16;
                 }
             }
-            let lowered = lower::lower(&graph, 1).unwrap();
+            let lowered = lower::lower(&graph).unwrap();
             let (first, second) = (x(), operand);
             let inputs: Vec<&[u8]> = if constant { vec![first.data()] } else { vec![first.data(), second.data()] };
             for isa in Isa::supported() {
@@ -221,6 +221,6 @@ mod tests {
         let mut graph = row.infer().unwrap();
         graph.values[0].layout = Layout::Blocked16;
         graph.values[2].layout = Layout::Blocked16;
-        assert!(lower::lower(&graph, 1).is_err());
+        assert!(lower::lower(&graph).is_err());
     }
 }

@@ -65,7 +65,7 @@ mod tests {
         let id = graph.outputs[0].1;
         graph.value_mut(id).ty = Some(TensorType::fixed(Dtype::U8, dims).into());
         passes::infer(&mut graph).map_err(|e| e.to_string())?;
-        let lowered = lower::lower(&graph, 1).map_err(|e| e.to_string())?;
+        let lowered = lower::lower(&graph).map_err(|e| e.to_string())?;
         let y = exec::run_unplanned(&graph, &lowered, &[&file.data()[..]], Isa::Scalar).map_err(|e| e.to_string())?;
         Ok(y[0].to_u8s().unwrap())
     }

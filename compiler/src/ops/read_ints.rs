@@ -116,7 +116,7 @@ mod tests {
         });
         let first = |e: crate::error::CompileErrors| e.0.into_iter().next().expect("an error");
         passes::infer(&mut graph).map_err(first)?;
-        let lowered = lower::lower(&graph, 1).map_err(first)?;
+        let lowered = lower::lower(&graph).map_err(first)?;
         let (x, s) = (Tensor::from_f32s(&[1, 3], &[1., 2., 3.]), Tensor::from_i64s(&[2], shape));
         exec::run_unplanned(&graph, &lowered, &[x.data(), s.data()], Isa::Scalar)
     }

@@ -316,7 +316,7 @@ mod tests {
     }
 
     fn run(graph: &Graph, inputs: &[&Tensor]) -> Result<Tensor, String> {
-        let lowered = lower::lower(graph, 1).map_err(|e| e.to_string())?;
+        let lowered = lower::lower(graph).map_err(|e| e.to_string())?;
         let bytes: Vec<&[u8]> = inputs.iter().map(|t| &t.data()[..]).collect();
         let mut out = exec::run_unplanned(graph, &lowered, &bytes, Isa::Scalar).map_err(|e| e.to_string())?;
         Ok(out.remove(0))

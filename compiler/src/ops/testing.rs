@@ -101,7 +101,7 @@ impl Case {
     /// absolute, floats; others exactly) between them. Returns the widest set's results.
     pub(crate) fn run_within(&self, tolerance: f64) -> Result<Vec<Tensor>> {
         let graph = self.infer()?;
-        let lowered = lower::lower(&graph, 1).map_err(|e| e.0.into_iter().next().expect("an error"))?;
+        let lowered = lower::lower(&graph).map_err(|e| e.0.into_iter().next().expect("an error"))?;
         let inputs: Vec<&[u8]> = self
             .inputs
             .iter()

@@ -44,7 +44,6 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
             branch.into_iter().rev().for_each(|n| ahead.push_front(n));
             continue;
         }
-        equal.follow(&mut node);
         if let Some(others) = sequences::folded(graph, &node).or_else(|| strings::replaced(graph, &node)) {
             others.into_iter().rev().for_each(|n| ahead.push_front(n));
             continue;
@@ -276,6 +275,6 @@ pub(crate) fn evaluate(graph: &Graph, node: &Node) -> Result<Vec<Tensor>, Compil
     alone.nodes.push(node);
     let first =
         |mut e: CompileErrors| if e.0.is_empty() { CompileError::new(Stage::Fold, "failed") } else { e.0.remove(0) };
-    let lowered: Lowered = lower::lower(&alone, 1).map_err(first)?;
+    let lowered: Lowered = lower::lower(&alone).map_err(first)?;
     exec::run_unplanned(&alone, &lowered, &[], Isa::Scalar)
 }

@@ -562,7 +562,7 @@ mod tests {
             crate::passes::dead::remove_dead(&mut fused);
             crate::passes::recode::to_unsigned(&mut fused);
             let run = |g: &Graph| {
-                let lowered = lower::lower(g, 1).map_err(|e| e.0[0].to_string()).unwrap();
+                let lowered = lower::lower(g).map_err(|e| e.0[0].to_string()).unwrap();
                 let inputs: Vec<Vec<u8>> = g
                     .inputs
                     .iter()

@@ -1,6 +1,6 @@
 //! What the rewriting passes share: who makes a value, who reads it, and how a node is replaced.
 
-use crate::ir::{Attr, Graph, Node, Tensor, ValueId};
+use crate::ir::{Attr, Graph, Node, Tensor, Value, ValueId};
 use kiln_kernels::Activation;
 
 /// Producers and readers of every value, as the graph stood when the pass began.
@@ -94,16 +94,32 @@ pub(super) fn activation_of(graph: &Graph, node: &Node) -> Option<Activation> {
 
 /// A node of one operator over some operands, in place of `like`: its name and results.
 pub(super) fn node_like(like: &Node, domain: &str, op: &str, version: i64, inputs: Vec<Option<ValueId>>) -> Node {
+    beside(like, (domain, op, version), Vec::new(), inputs, vec![like.output(0)])
+}
+
+/// A node that does a part of another's work, under its name.
+pub(super) fn beside(
+    node: &Node,
+    (domain, op, version): (&str, &str, i64),
+    attrs: Vec<(&str, Attr)>,
+    inputs: Vec<Option<ValueId>>,
+    outputs: Vec<Option<ValueId>>,
+) -> Node {
     Node {
-        name: like.name.clone(),
+        name: node.name.clone(),
         domain: domain.into(),
         op: op.into(),
         version,
-        attrs: Default::default(),
+        attrs: attrs.into_iter().map(|(name, a)| (name.to_owned(), a)).collect(),
         inputs,
-        outputs: vec![like.output(0)],
+        outputs,
         bodies: Default::default(),
     }
+}
+
+/// A value between the parts of a node's work.
+pub(super) fn fresh(graph: &mut Graph, node: &Node, what: &str) -> ValueId {
+    graph.add_value(Value { name: format!("{} {what}", node.name), ..Value::default() })
 }
 
 /// The elements of a constant `f32` tensor.

@@ -4,8 +4,8 @@
 //! In: a node whose operands are typed. Out: other nodes, or for a node that makes a sequence the list of its elements.
 //! <https://onnx.ai/onnx/operators/onnx__SequenceMap.html>
 
+use super::rewrite::{beside, fresh};
 use crate::ir::{Attr, Graph, Node, Tensor, TensorType, Type, Value, ValueId};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A tensor is split into no more parts than this at compile time.
@@ -21,7 +21,7 @@ pub(super) fn folded(graph: &mut Graph, node: &Node) -> Option<Vec<Node>> {
         "SequenceAt" => {
             let all = elements(graph, node.input(0)?)?;
             let at = position(graph, node.input(1), all.len(), 0)?;
-            Some(vec![another(node, "Identity", 13, Vec::new(), vec![Some(*all.get(at)?)], node.outputs.clone())])
+            Some(vec![beside(node, ("", "Identity", 13), Vec::new(), vec![Some(*all.get(at)?)], node.outputs.clone())])
         }
         "SequenceLength" => {
             let n = i64::try_from(elements(graph, node.input(0)?)?.len()).ok()?;
@@ -80,30 +80,6 @@ fn position(graph: &Graph, at: Option<ValueId>, n: usize, default: usize) -> Opt
     usize::try_from(at).ok().filter(|at| *at < n)
 }
 
-fn another(
-    node: &Node,
-    op: &str,
-    version: i64,
-    attrs: Vec<(&str, Attr)>,
-    inputs: Vec<Option<ValueId>>,
-    outputs: Vec<Option<ValueId>>,
-) -> Node {
-    Node {
-        name: node.name.clone(),
-        domain: String::new(),
-        op: op.into(),
-        version,
-        attrs: attrs.into_iter().map(|(name, a)| (name.to_owned(), a)).collect(),
-        inputs,
-        outputs,
-        bodies: BTreeMap::new(),
-    }
-}
-
-fn fresh(graph: &mut Graph, node: &Node, what: &str) -> ValueId {
-    graph.add_value(Value { name: format!("{} {what}", node.name), ..Value::default() })
-}
-
 fn int(node: &Node, name: &str, default: i64) -> Option<i64> {
     match node.attrs.get(name) {
         None => Some(default),
@@ -139,16 +115,16 @@ fn split(graph: &mut Graph, node: &Node) -> Option<Vec<Node>> {
     let sizes = graph.add_constant("split", Tensor::from_i64s(&[n], &lengths));
     let mut parts: Vec<_> = (0..n).map(|_| Some(fresh(graph, node, "part"))).collect();
     let along = vec![("axis", Attr::Int(axis as i64))];
-    let mut out = vec![another(node, "Split", 13, along, vec![node.input(0), Some(sizes)], parts.clone())];
+    let mut out = vec![beside(node, ("", "Split", 13), along, vec![node.input(0), Some(sizes)], parts.clone())];
     if node.input(1).is_none() && int(node, "keepdims", 1)? == 0 {
         let axes = graph.add_constant("axis", Tensor::from_i64s(&[1], &[axis as i64]));
         for part in &mut parts {
             let slice = Some(fresh(graph, node, "slice"));
-            out.push(another(node, "Squeeze", 13, Vec::new(), vec![*part, Some(axes)], vec![slice]));
+            out.push(beside(node, ("", "Squeeze", 13), Vec::new(), vec![*part, Some(axes)], vec![slice]));
             *part = slice;
         }
     }
-    out.push(another(node, "SequenceConstruct", 11, Vec::new(), parts, node.outputs.clone()));
+    out.push(beside(node, ("", "SequenceConstruct", 11), Vec::new(), parts, node.outputs.clone()));
     Some(out)
 }
 
@@ -165,12 +141,12 @@ fn concat(graph: &mut Graph, node: &Node) -> Option<Vec<Node>> {
         let axes = graph.add_constant("axis", Tensor::from_i64s(&[1], &[axis as i64]));
         for part in &mut parts {
             let slice = Some(fresh(graph, node, "slice"));
-            out.push(another(node, "Unsqueeze", 13, Vec::new(), vec![*part, Some(axes)], vec![slice]));
+            out.push(beside(node, ("", "Unsqueeze", 13), Vec::new(), vec![*part, Some(axes)], vec![slice]));
             *part = slice;
         }
     }
     let along = vec![("axis", Attr::Int(axis as i64))];
-    out.push(another(node, "Concat", 13, along, parts, node.outputs.clone()));
+    out.push(beside(node, ("", "Concat", 13), along, parts, node.outputs.clone()));
     Some(out)
 }
 
@@ -193,9 +169,9 @@ fn sequence_map(graph: &mut Graph, node: &Node) -> Option<Vec<Node>> {
         nodes.push(match ty {
             Type::Sequence(_) => {
                 let inputs = vec![Some(captured), Some(iteration)];
-                another(node, "SequenceAt", 11, Vec::new(), inputs, vec![Some(inner)])
+                beside(node, ("", "SequenceAt", 11), Vec::new(), inputs, vec![Some(inner)])
             }
-            _ => another(node, "Identity", 13, Vec::new(), vec![Some(captured)], vec![Some(inner)]),
+            _ => beside(node, ("", "Identity", 13), Vec::new(), vec![Some(captured)], vec![Some(inner)]),
         });
     }
     nodes.append(&mut body.nodes);
@@ -204,20 +180,20 @@ fn sequence_map(graph: &mut Graph, node: &Node) -> Option<Vec<Node>> {
     body.outputs = vec![("condition".to_owned(), condition)];
     let length = fresh(graph, node, "length");
     let first = node.input(0)?;
-    let mut out = vec![another(node, "SequenceLength", 11, Vec::new(), vec![Some(first)], vec![Some(length)])];
+    let mut out = vec![beside(node, ("", "SequenceLength", 11), Vec::new(), vec![Some(first)], vec![Some(length)])];
     let mut operands = vec![Some(length), None];
     for (&result, _) in results.iter().zip(&node.outputs) {
         let (before, after) = (body.add_value(named("so far")), body.add_value(named("and one more")));
         body.inputs.push(before);
         let inputs = vec![Some(before), Some(result)];
-        nodes.push(another(node, "SequenceInsert", 11, Vec::new(), inputs, vec![Some(after)]));
+        nodes.push(beside(node, ("", "SequenceInsert", 11), Vec::new(), inputs, vec![Some(after)]));
         body.outputs.push(("sequence".to_owned(), after));
         let empty = fresh(graph, node, "empty");
-        out.push(another(node, "SequenceEmpty", 11, Vec::new(), Vec::new(), vec![Some(empty)]));
+        out.push(beside(node, ("", "SequenceEmpty", 11), Vec::new(), Vec::new(), vec![Some(empty)]));
         operands.push(Some(empty));
     }
     body.nodes = nodes;
-    let mut repeat = another(node, "Loop", 16, Vec::new(), operands, node.outputs.clone());
+    let mut repeat = beside(node, ("", "Loop", 16), Vec::new(), operands, node.outputs.clone());
     repeat.bodies.insert("body".into(), Box::new(body));
     out.push(repeat);
     Some(out)

@@ -4,7 +4,8 @@
 //! the same movement of their numbers, and then the strings of these numbers are taken; comparison and Cast become Kiln's
 //! own; look-up of strings becomes look-up of their places in the list of keys.
 
-use crate::ir::{Attr, Graph, Node, Tensor, Type, Value, ValueId};
+use super::rewrite::{beside, fresh};
+use crate::ir::{Attr, Graph, Node, Tensor, Type, ValueId};
 use kiln_kernels::Dtype;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,30 +64,6 @@ pub(super) fn replaced(graph: &mut Graph, node: &Node) -> Option<Vec<Node>> {
 
 fn is_strings(graph: &Graph, v: ValueId) -> bool {
     graph.tensor_type(v).is_ok_and(|t| t.dtype == Dtype::Str)
-}
-
-/// A node beside another: its name, other operator.
-fn beside(
-    node: &Node,
-    (domain, op, version): (&str, &str, i64),
-    attrs: Vec<(&str, Attr)>,
-    inputs: Vec<Option<ValueId>>,
-    outputs: Vec<Option<ValueId>>,
-) -> Node {
-    Node {
-        name: node.name.clone(),
-        domain: domain.into(),
-        op: op.into(),
-        version,
-        attrs: attrs.into_iter().map(|(name, a)| (name.to_owned(), a)).collect(),
-        inputs,
-        outputs,
-        bodies: BTreeMap::new(),
-    }
-}
-
-fn fresh(graph: &mut Graph, node: &Node, what: &str) -> ValueId {
-    graph.add_value(Value { name: format!("{} {what}", node.name), ..Value::default() })
 }
 
 /// `value_string`, `value_strings`, and strings as `value`: the node becomes a constant.

@@ -13,15 +13,10 @@ use crate::plan::graph::Form;
 use crate::plan::id::{BufferId, DtypeId, LayoutId, TaskId, ValueId};
 use crate::plan::insert::{self, Read, Resource, Task, TaskKind, TaskList};
 use crate::plan::target::Target;
-use kiln_kernels::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn upper(o: &CallOperand) -> u64 {
     o.operand.bytes.upper().and_then(|b| u64::try_from(b).ok()).unwrap_or(0)
-}
-
-fn writes(o: &CallOperand) -> bool {
-    matches!(o.role, Role::Write | Role::Update)
 }
 
 /// The predicted time of every call in nanoseconds: a node's operations are those of its calls that can be cut, or of all.
@@ -68,7 +63,7 @@ fn needs(lowered: &Lowered) -> Vec<BTreeSet<usize>> {
     for (i, step) in lowered.steps.iter().enumerate() {
         let mut operands = step.call.operands();
         // Reads before writes: a call does not need itself.
-        operands.sort_by_key(writes);
+        operands.sort_by_key(CallOperand::writes);
         for o in &operands {
             let buffer = o.operand.mem as usize;
             if matches!(lowered.buffers[buffer].kind, BufferKind::Weight(_) | BufferKind::Input(_)) {
@@ -76,13 +71,13 @@ fn needs(lowered: &Lowered) -> Vec<BTreeSet<usize>> {
             }
             let (start, end) = (o.operand.off, o.operand.off.saturating_add(upper(o)));
             let all = &mut accesses[buffer];
-            let hit = all.iter().filter(|a| a.start < end && start < a.end && (a.writes || writes(o)));
+            let hit = all.iter().filter(|a| a.start < end && start < a.end && (a.writes || o.writes()));
             needs[i].extend(hit.map(|a| a.step).filter(|&s| s != i));
-            if writes(o) {
+            if o.writes() {
                 // Whoever needs those needs this call.
                 all.retain(|a| a.start < start || end < a.end);
             }
-            all.push(Access { start, end, step: i, writes: writes(o) });
+            all.push(Access { start, end, step: i, writes: o.writes() });
         }
         step.call.dims(&mut |d| {
             d.symbols(&mut |symbol| {
@@ -110,13 +105,13 @@ fn rowwise(writer: &dyn Call, reader: &dyn Call, most: u32) -> bool {
         let (Some(w), Some(r)) = (split::part(writer, i, k), split::part(reader, i, k)) else { return false };
         let (w, r) = (w.operands(), r.operands());
         let mut shared =
-            r.iter().filter(|o| w.iter().any(|p| p.operand.mem == o.operand.mem && (writes(p) || writes(o))));
+            r.iter().filter(|o| w.iter().any(|p| p.operand.mem == o.operand.mem && (p.writes() || o.writes())));
         shared.all(|o| {
             let same = |p: &CallOperand| {
                 let (ps, pe) = (p.operand.off, p.operand.off + upper(p));
-                p.operand.mem == o.operand.mem && writes(p) && ps <= o.operand.off && o.operand.off + upper(o) <= pe
+                p.operand.mem == o.operand.mem && p.writes() && ps <= o.operand.off && o.operand.off + upper(o) <= pe
             };
-            !writes(o) && w.iter().any(same) && narrowed(writer, i, k)
+            !o.writes() && w.iter().any(same) && narrowed(writer, i, k)
         })
     };
     (2..=most).all(|k| (0..k).all(|i| exact(k, i)))
@@ -126,7 +121,7 @@ fn rowwise(writer: &dyn Call, reader: &dyn Call, most: u32) -> bool {
 fn narrowed(call: &dyn Call, i: u32, k: u32) -> bool {
     let Some(part) = split::part(call, i, k) else { return false };
     let (whole, part) = (call.operands(), part.operands());
-    whole.iter().zip(&part).filter(|(w, _)| writes(w)).all(|(w, p)| upper(p) < upper(w))
+    whole.iter().zip(&part).filter(|(w, _)| w.writes()).all(|(w, p)| upper(p) < upper(w))
 }
 
 /// The tasks: one for each call.

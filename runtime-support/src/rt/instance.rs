@@ -131,10 +131,13 @@ fn fill<'r>(regions: &mut [Region<'r>], arena: &'r mut Arena<'_>, weights: &'r W
     }
 }
 
-/// How a run ended.
-fn outcome(state: &RunState, nodes: &'static [(u32, &'static str)]) -> Result<(), Error> {
-    let Some((step, fault)) = state.fault() else { return Ok(()) };
-    Err(Error::Node { node: node_of(nodes, step), fault })
+/// How a run ended; after a good one the states change places.
+fn outcome(state: &RunState, nodes: &'static [(u32, &'static str)], states: &mut States) -> Result<(), Error> {
+    if let Some((step, fault)) = state.fault() {
+        return Err(Error::Node { node: node_of(nodes, step), fault });
+    }
+    states.swapped = !states.swapped;
+    Ok(())
 }
 
 /// The node that a step belongs to.
@@ -299,9 +302,7 @@ impl<'a> Instance<'a> {
             let cx = Cx::new(regions, *isa, state, extents);
             caught(&cx, || steps(&cx));
         }
-        outcome(state, nodes)?;
-        states.swapped = !states.swapped;
-        Ok(())
+        outcome(state, nodes, states)
     }
 
     /// Runs one step after the other and calls `each` with the number of every one that is done.
@@ -333,9 +334,7 @@ impl<'a> Instance<'a> {
         state.clear();
         let cx = Cx::new(regions, *isa, state, extents);
         steps(&cx);
-        outcome(state, nodes)?;
-        states.swapped = !states.swapped;
-        Ok(())
+        outcome(state, nodes, states)
     }
 
     /// Runs a model with objects: slots `0 ..` are the caller's, `n_own` more the model's, emptied before the run.
@@ -356,8 +355,7 @@ impl<'a> Instance<'a> {
         let own: alloc::vec::Vec<_> = (0..n_own).map(|_| RefCell::default()).collect();
         let cx = Cx::new(regions, *isa, state, extents).with_objects(kiln_kernels::Objects { given, own: &own });
         caught(&cx, || steps(&cx));
-        outcome(state, nodes)?;
-        states.swapped = !states.swapped;
+        outcome(state, nodes, states)?;
         objects.extend(own.into_iter().map(RefCell::into_inner));
         Ok(())
     }

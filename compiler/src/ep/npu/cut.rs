@@ -8,7 +8,7 @@
 
 use crate::ir::Dim;
 use crate::lower::{Call, CallOperand, FieldText};
-use kiln_kernels::{self as k, ConvShape, FieldMut, Operand, Role};
+use kiln_kernels::{self as k, ConvShape, FieldMut, Operand};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -247,18 +247,13 @@ pub fn whole(call: &dyn Call) -> Option<Piece> {
         Some(Window::flat(o.operand.mem, o.operand.off, bytes))
     };
     let windows = operands.iter().map(window).collect::<Option<Vec<_>>>()?;
-    for (i, a) in windows.iter().enumerate().filter(|(i, _)| writes(&operands[*i])) {
+    for (i, a) in windows.iter().enumerate().filter(|(i, _)| operands[*i].writes()) {
         let over = |b: &Window| a.buffer == b.buffer && a.off < b.off + b.reach() && b.off < a.off + a.reach();
         if windows.iter().enumerate().any(|(j, b)| j != i && over(b)) {
             return None;
         }
     }
     Some(Piece { call: call.boxed(), windows, permille: 1000 })
-}
-
-/// Whether an operand is written.
-pub fn writes(o: &CallOperand) -> bool {
-    matches!(o.role, Role::Write | Role::Update)
 }
 
 /// The piece with these blocks and rows of the result.

@@ -8,7 +8,7 @@
 //! had already is not loaded again.
 //! Invariant: the steps' order is one in which everything is right, one after the other.
 
-use super::cut::{self, Piece, Window, writes};
+use super::cut::{self, Piece, Window};
 use super::fit::{Fit, Pad};
 use crate::error::{CompileError, Stage};
 use crate::ir::Dim;
@@ -126,7 +126,7 @@ pub fn expand(
     for (i, step) in std::mem::take(&mut lowered.steps).into_iter().enumerate() {
         match on[i] {
             None => {
-                for o in step.call.operands().iter().filter(|o| writes(o)) {
+                for o in step.call.operands().iter().filter(|o| o.writes()) {
                     it.written(o.operand.mem);
                     it.fresh[o.operand.mem as usize] = true;
                 }
@@ -155,7 +155,7 @@ fn residents(lowered: &Lowered, on: &[Option<OnDevice>], pad: &Pad, room: u64) -
         let here = on[i].is_some_and(|d| d.fit.is_whole());
         for o in step.call.operands() {
             let b = o.operand.mem;
-            if writes(&o) {
+            if o.writes() {
                 writers.entry(b).or_default().push(i);
             }
             let (_, last) = life.entry(b).or_insert((i, i));
@@ -215,7 +215,7 @@ impl Expansion<'_> {
             self.items.push(Item::Piece(job));
             self.n_pieces += 1;
         }
-        for o in step.call.operands().iter().filter(|o| writes(o)) {
+        for o in step.call.operands().iter().filter(|o| o.writes()) {
             self.fresh[o.operand.mem as usize] = false;
         }
         Ok(())
@@ -255,12 +255,12 @@ impl Expansion<'_> {
                 }
             };
             places.push(place);
-            if !writes(o) {
+            if !o.writes() {
                 self.cache.insert(*w, (place, self.n_pieces));
             }
         }
         for ((o, w), &place) in operands.iter().zip(&piece.windows).zip(&places) {
-            if !writes(o) || o.name == "scratch" {
+            if !o.writes() || o.name == "scratch" {
                 continue;
             }
             self.written(w.buffer);
@@ -284,7 +284,7 @@ impl Expansion<'_> {
 
     /// Whether anybody has written the buffer so far.
     fn holds_something(&self, buffer: u32) -> bool {
-        let touched = |call: &dyn lower::Call| call.operands().iter().any(|o| o.operand.mem == buffer && writes(o));
+        let touched = |call: &dyn lower::Call| call.operands().iter().any(|o| o.operand.mem == buffer && o.writes());
         self.items.iter().any(|item| match item {
             Item::Host(step) => touched(&*step.call),
             Item::Piece(job) => job.writes.contains(&buffer),

@@ -3,7 +3,7 @@
 //! In: a call, what its buffers are, the device's memory and engines. Out: a [`Fit`] with the time that the tiles take by
 //! simulation ([`crate::plan::tiles`]), the shortest of a fixed set of candidates; or what does not fit, in words.
 
-use super::cut::{self, Extent, Piece, Window, writes};
+use super::cut::{self, Extent, Piece, Window};
 use crate::lower::{Buffer, BufferKind, Call};
 use crate::plan::cost::ns_at;
 use crate::plan::id::DeviceId;
@@ -113,7 +113,7 @@ fn needs(piece: &Piece, buffers: &[Buffer], pad: &Pad) -> Needs {
                 n.weights += bytes;
                 n.weights_ns += pad.load_ns(w.bytes());
             }
-            _ if writes(o) => {
+            _ if o.writes() => {
                 n.output += bytes;
                 n.store_ns += pad.store_ns(w.bytes());
             }

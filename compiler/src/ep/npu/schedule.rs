@@ -4,7 +4,6 @@
 //! and whoever read what it overwrites, by buffer, and for the steps its memory depends on; a wait that an earlier one
 //! implies is left out (vector clocks).
 
-use super::cut::writes;
 use super::expand::{Expanded, Lane};
 use crate::lower::BufferKind;
 use crate::schedule::{Schedule, StreamStep};
@@ -34,7 +33,7 @@ pub fn schedule(expanded: &Expanded, host_ns: &dyn Fn(usize) -> u64, handshake_n
             let b = o.operand.mem as usize;
             if !matches!(expanded.lowered.buffers[b].kind, BufferKind::Weight(_) | BufferKind::Input(_)) {
                 need(&written[b]);
-                if writes(o) {
+                if o.writes() {
                     need(&read[b]);
                 }
             }
@@ -70,7 +69,7 @@ pub fn schedule(expanded: &Expanded, host_ns: &dyn Fn(usize) -> u64, handshake_n
         place.push((lane, run - 1));
         after[lane].push((now[lane], end));
         for o in &operands {
-            let clock = if writes(o) { &mut written } else { &mut read };
+            let clock = if o.writes() { &mut written } else { &mut read };
             clock[o.operand.mem as usize][lane] = run;
         }
     }

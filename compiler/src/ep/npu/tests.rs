@@ -73,7 +73,7 @@ fn on_npu(graph: &Graph, target: &Target) -> Option<(Program, Expectation, usize
     if n == 0 {
         return None;
     }
-    let lowered = lower::lower(graph, 1).unwrap_or_else(|e| panic!("{e}"));
+    let lowered = lower::lower(graph).unwrap_or_else(|e| panic!("{e}"));
     let (lowered, schedule, device) = plan(graph, lowered, target, npu, &nodes).unwrap_or_else(|e| panic!("{e}"));
     let expected = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule).unwrap_or_else(|e| panic!("{e}"));
@@ -92,7 +92,7 @@ fn same_as_the_cpu(graph: &Graph, target: &Target) -> Option<(usize, usize)> {
     let (program, _, _) = on_npu(graph, target)?;
     let isa = Isa::detect();
     let got = exec::run_program(&program, &[&x], isa).unwrap_or_else(|e| panic!("{e}"));
-    let lowered = lower::lower(graph, 1).unwrap_or_else(|e| panic!("{e}"));
+    let lowered = lower::lower(graph).unwrap_or_else(|e| panic!("{e}"));
     let want = exec::run_unplanned(graph, &lowered, &[&x], isa).unwrap_or_else(|e| panic!("{e}"));
     for (got, want) in got.iter().zip(&want) {
         let (got, want) = (got.to_f32s().unwrap(), want.to_f32s().unwrap());

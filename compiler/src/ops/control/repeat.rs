@@ -5,7 +5,7 @@
 //! <https://onnx.ai/onnx/operators/onnx__Loop.html>
 
 use super::extents::Settings;
-use super::{body, result_tensor};
+use super::{body, carry, counter, result_tensor};
 use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, Graph, TensorType, Type, ValueId};
 use crate::lower::control::{BodyCx, Flow};
@@ -87,9 +87,7 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let graph = body(&view, "body")?;
     let n_states = graph.inputs.len() - FIRST_STATE;
     // The counter.
-    let start = cx.i64_weights(&[-1]);
-    let cell = cx.scratch(Dim::Const(8));
-    cx.copy(start, cell.clone())?;
+    let cell = counter(cx)?;
     let trips = trips(&view);
     let limit = match (&trips, cx.has(0)) {
         (None, true) => Some(Operand { bytes: Dim::Const(8), ..cx.x(0)? }),
@@ -149,7 +147,7 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
             stacked.push((y, Role::Write));
         }
     }
-    carry(cx, &mut inner, graph, &states)?;
+    carry(cx, &mut inner, states.iter().map(|(i, state)| (graph.outputs[1 + i].1, state)))?;
     carry_objects(&mut inner, graph, &objects)?;
     if let Some(cond) = &cond {
         let x = inner.operand(graph.outputs[0].1)?;
@@ -235,23 +233,4 @@ fn stack(cx: &LowerCx<'_>, inner: &mut BodyCx<'_>, v: ValueId, y: &Operand<Dim>,
         y_strides: std::array::from_fn(one),
     };
     inner.call(&[Dtype::U8], copy)
-}
-
-/// Copies the body's results over the states. A result that lies in memory outside (another state, perhaps) is copied
-/// aside first, so that the states may change places.
-fn carry(cx: &LowerCx<'_>, inner: &mut BodyCx<'_>, graph: &Graph, states: &[(usize, Operand<Dim>)]) -> Result<()> {
-    let mut copies = Vec::with_capacity(states.len());
-    for (i, state) in states {
-        let x = inner.operand(graph.outputs[1 + i].1)?;
-        // What a state can become at most was derived from the trip count; the expression's own bound may be larger.
-        let room = state.bytes.upper().map_or_else(|| state.bytes.clone(), Dim::Const);
-        let bytes = x.bytes.at_most(&room);
-        let (x, y) = (Operand { bytes: bytes.clone(), ..x }, Operand { bytes, ..state.clone() });
-        let y = inner.outside(cx, &y);
-        if (x.mem, x.off) == (y.mem, y.off) {
-            continue;
-        }
-        copies.push((if inner.is_outside(&x) { inner.staged(&x)? } else { x }, y));
-    }
-    copies.into_iter().try_for_each(|(x, y)| inner.copy(x, y))
 }

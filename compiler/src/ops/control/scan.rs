@@ -3,7 +3,7 @@
 //! A Loop in disguise: each iteration copies its slices into the body's memory, and its results into the stacks.
 //! <https://onnx.ai/onnx/operators/onnx__Scan.html>
 
-use super::{body, result_tensor};
+use super::{body, carry, counter, result_tensor};
 use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, Graph, Symbol, SymbolSource};
 use crate::lower::control::{BodyCx, Flow};
@@ -96,9 +96,7 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let graph = body(&view, "body")?;
     let [n_states, n_cut, n_stacked] = counts(&view, graph)?;
     let n = n_slices(&view, n_states)?;
-    let start = cx.i64_weights(&[-1]);
-    let cell = cx.scratch(Dim::Const(8));
-    cx.copy(start, cell.clone())?;
+    let cell = counter(cx)?;
     let mut states = Vec::with_capacity(n_states);
     for i in 0..n_states {
         let state = cx.y_or(i, graph.tensor_type(graph.inputs[i])?)?;
@@ -141,15 +139,7 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         strip.put(&mut inner, x, to)?;
         stacked.push((y, Role::Write));
     }
-    let mut copies = Vec::with_capacity(n_states);
-    for (i, state) in states.iter().enumerate() {
-        let x = inner.operand(graph.outputs[i].1)?;
-        let y = inner.outside(cx, state);
-        if (x.mem, x.off) != (y.mem, y.off) {
-            copies.push((if inner.is_outside(&x) { inner.staged(&x)? } else { x }, y));
-        }
-    }
-    copies.into_iter().try_for_each(|(x, y)| inner.copy(x, y))?;
+    carry(cx, &mut inner, graph.outputs.iter().map(|(_, v)| *v).zip(&states))?;
     let inner = cx.finish_body(inner)?;
     let again = cx.slot();
     let most = Dim::Const(n.upper().ok_or_else(|| CompileError::new(Stage::Lower, format!("{n} slices: no bound")))?);

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Times kiln's modules, ONNX Runtime and tract on the same cases, interleaved, and prints a Markdown table.
+"""Times kiln's modules, ONNX Runtime, OpenVINO, tract and rten on the same cases, interleaved, and prints a Markdown table.
 
-    python -m venv venv && venv/bin/pip install numpy onnx onnxruntime
+    python -m venv venv && venv/bin/pip install numpy onnx onnxruntime openvino tract
     cargo build --release -p kiln-compiler --bin kilnc
-    cargo build --release --manifest-path tests/peers/Cargo.toml      # or: venv/bin/pip install tract
-    venv/bin/python tests/peers/compare.py FOLDER… [--rounds 5] [--iters 10] [--threads 1] [--inbench EXE [--cpu]]
+    cargo build --release --manifest-path tests/peers/Cargo.toml      # rten; tract too, where its Python package is missing
+    venv/bin/python tests/peers/compare.py FOLDER… [--rounds 5] [--iters 10] [--threads 1] [--peers ort,openvino,tract,rten]
+        [--inbench EXE [--cpu]]
 
 FOLDER holds model.onnx and test_data_set_0 (ONNX's own layout). Each round runs every peer once, one after the other, so
 that what else the machine does meets all of them. A time is the median over all runs of all rounds; a ratio is the median
-over the rounds of the ratio of the round's medians. Ratios are what counts: the machine's own speed cancels. Needs numpy,
-onnx and onnxruntime; a peer that fails is shown as such.
+over the rounds of the ratio of the round's medians. Ratios are what counts: the machine's own speed cancels. A peer that cannot
+run a model is shown as a dash, with its reason on standard error. OpenVINO computes in f32 (its precision hint); tract has one thread.
 """
 import argparse, importlib.util, json, math, os, re, resource, statistics, subprocess, sys, time
 
@@ -109,12 +110,44 @@ def tract_package(folder, cpu):
     return InProcess(lambda: runnable.run(tensors), cpu)
 
 
-def tract_binary(folder, iters):
+def openvino(folder, threads, cpu):
+    import openvino as ov
+    core = ov.Core()
+    model = core.read_model(os.path.join(folder, "model.onnx"))
+    values = inputs(folder)
+    model.reshape({port: list(value.shape) for port, value in zip(model.inputs, values)})
+    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
+    request = core.compile_model(model, "CPU", settings).create_infer_request()
+    for k, value in enumerate(values):
+        request.set_input_tensor(k, ov.Tensor(value))
+    return InProcess(request.infer, cpu)
+
+
+def binary(peer, folder, iters, threads):
     exe = os.path.join(target_dir(HERE), "release", "kiln-peers")
-    out = subprocess.run([exe, folder, str(iters)], capture_output=True, text=True)
+    out = subprocess.run([exe, peer, folder, str(iters), str(threads)], capture_output=True, text=True)
     if out.returncode:
         raise RuntimeError(out.stderr.strip()[-200:])
     return [int(x) for x in out.stdout.split()]
+
+
+def measure(name, folder, a, has_tract):
+    """What times `name` on `folder`: a function from a number of runs to nanoseconds for each."""
+    if name == "kiln":
+        if a.inbench:
+            return lambda iters: inbench(a.inbench, folder, iters, a.cpu)
+        names = input_names(folder)
+        return lambda iters: kiln(folder, iters, a.threads, names)
+    if name == "ort":
+        return onnx_runtime(folder, a.threads, a.cpu)
+    if name == "openvino":
+        return openvino(folder, a.threads, a.cpu)
+    if name == "tract" and has_tract:
+        return tract_package(folder, a.cpu)
+    return lambda iters: binary(name, folder, iters, a.threads)
+
+
+TITLES = {"ort": "ONNX Runtime", "openvino": "OpenVINO", "tract": "tract", "rten": "rten"}
 
 
 def main():
@@ -123,51 +156,42 @@ def main():
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--iters", type=int, default=10)
     p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--peers", default="ort,tract", help="of ort, openvino, tract, rten")
     p.add_argument("--inbench", metavar="EXE", help="time kiln by this example of kiln-compiler instead of built modules")
     p.add_argument("--cpu", action="store_true", help="CPU time, for a machine that does other work (one thread; needs --inbench)")
     a = p.parse_args()
+    peers = a.peers.split(",")
     has_tract = importlib.util.find_spec("tract") is not None
-    if a.cpu and (a.threads != 1 or not a.inbench or not has_tract):
-        sys.exit("--cpu takes one thread, --inbench and the package tract")
-    print("| model | kiln, ms | ONNX Runtime, ms | tract, ms | kiln / ONNX Runtime | kiln / tract |\n|--|--|--|--|--|--|")
-    ratios = {"ort": [], "tract": []}
+    if a.cpu and (a.threads != 1 or not a.inbench or "rten" in peers or "tract" in peers and not has_tract):
+        sys.exit("--cpu takes one thread, --inbench and peers that are Python packages")
+    titles = [TITLES[peer] for peer in peers]
+    heads = ["model", "kiln, ms"] + [t + ", ms" for t in titles] + ["kiln / " + t for t in titles]
+    print("| " + " | ".join(heads) + " |\n" + "|--" * len(heads) + "|", flush=True)
+    text = lambda x: f"{x:.2f}" if x is not None else "–"
+    ratios = {peer: [] for peer in peers}
     for folder in a.folders:
         folder = folder.rstrip("/")
-        times = {"kiln": [], "ort": [], "tract": []}
-        errors = {}
-        running = {}
-
-        def peer(name):
-            if name == "kiln":
-                if a.inbench:
-                    return lambda iters: inbench(a.inbench, folder, iters, a.cpu)
-                names = input_names(folder)
-                return lambda iters: kiln(folder, iters, a.threads, names)
-            if name == "ort":
-                return onnx_runtime(folder, a.threads, a.cpu)
-            return tract_package(folder, a.cpu) if has_tract else lambda iters: tract_binary(folder, iters)
-
+        times = {name: [] for name in ["kiln", *peers]}
+        running, failed = {}, set()
         for _ in range(a.rounds):
             for name in times:
-                if name in errors:
+                if name in failed:
                     continue
                 try:
-                    running[name] = running.get(name) or peer(name)
+                    running[name] = running.get(name) or measure(name, folder, a, has_tract)
                     times[name].append(running[name](a.iters))
                 except Exception as e:
-                    errors[name] = str(e)
+                    failed.add(name)
                     print(f"{os.path.basename(folder)}: {name}: {e}", file=sys.stderr)
-        ms = {k: statistics.median(sum(v, [])) / 1e6 if v else None for k, v in times.items()}
-        text = lambda x: f"{x:.2f}" if x is not None else "–"
-        rounds = lambda peer: [statistics.median(k) / statistics.median(p) for k, p in zip(times["kiln"], times[peer])]
-        ratio = lambda peer: statistics.median(rounds(peer)) if rounds(peer) else None
-        for peer in ratios:
-            if ratio(peer):
-                ratios[peer].append(ratio(peer))
-        row = [os.path.basename(folder), text(ms["kiln"]), text(ms["ort"]), text(ms["tract"]), text(ratio("ort")), text(ratio("tract"))]
+        row = [os.path.basename(folder)] + [text(statistics.median(sum(v, [])) / 1e6 if v else None) for v in times.values()]
+        for peer in peers:
+            rounds = [statistics.median(k) / statistics.median(p) for k, p in zip(times["kiln"], times[peer])]
+            row.append(text(statistics.median(rounds) if rounds else None))
+            if rounds:
+                ratios[peer].append(statistics.median(rounds))
         print("| " + " | ".join(row) + " |", flush=True)
-    mean = lambda v: math.exp(sum(map(math.log, v)) / len(v)) if v else float("nan")
-    print(f"| geometric mean | | | | {mean(ratios['ort']):.2f} | {mean(ratios['tract']):.2f} |")
+    mean = lambda v: f"{math.exp(sum(map(math.log, v)) / len(v)):.2f}" if v else "–"
+    print("| geometric mean |" + " |" * (1 + len(peers)) + "".join(f" {mean(v)} |" for v in ratios.values()))
 
 
 if __name__ == "__main__":

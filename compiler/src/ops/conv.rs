@@ -186,8 +186,11 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
         BlockedForm::Depthwise => kiln_kernels::pack_depthwise_weights(&weights, shape.oc, taps),
         BlockedForm::First => kiln_kernels::pack_conv_first_weights(&weights, shape.oc, shape.ic, taps),
     };
-    let winograd = form == BlockedForm::Direct && kiln_kernels::conv_winograd_pays(shape);
-    let packed = if winograd { kiln_kernels::pack_winograd_weights(&weights, shape.oc, icg) } else { packed };
+    let winograd = if form == BlockedForm::Direct { kiln_kernels::conv_winograd_tile(shape) } else { None };
+    let packed = match winograd {
+        Some(tile) => kiln_kernels::pack_winograd_weights(&weights, shape.oc, icg, tile),
+        None => packed,
+    };
     let packed = packed.ok_or_else(|| CompileError::new(Stage::Lower, "weights do not fit the extents").at_input(1))?;
     let weights = cx.f32_weights(&packed);
     let bias = match cx.has(2) {
@@ -201,27 +204,27 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     let (x, residual) = (cx.x(0)?, cx.opt(3)?);
     let y = cx.y(0)?;
     let fixed = extents.is_fixed();
-    let scratch_bytes = match form {
-        BlockedForm::Direct if winograd && fixed => kiln_kernels::conv_winograd_scratch_bytes(shape),
-        BlockedForm::Direct if winograd => kiln_kernels::conv_winograd_scratch_bound(shape),
-        BlockedForm::Direct if fixed => kiln_kernels::conv_blocked_scratch_bytes(shape),
-        BlockedForm::Direct => kiln_kernels::conv_blocked_scratch_bound(shape),
-        BlockedForm::First if fixed => kiln_kernels::conv_first_scratch_bytes(shape),
-        BlockedForm::First => kiln_kernels::conv_first_scratch_bound(shape),
-        BlockedForm::Depthwise => 0,
+    let scratch_bytes = match (form, winograd) {
+        (BlockedForm::Direct, Some(tile)) if fixed => kiln_kernels::conv_winograd_scratch_bytes(shape, tile),
+        (BlockedForm::Direct, Some(tile)) => kiln_kernels::conv_winograd_scratch_bound(shape, tile),
+        (BlockedForm::Direct, None) if fixed => kiln_kernels::conv_blocked_scratch_bytes(shape),
+        (BlockedForm::Direct, None) => kiln_kernels::conv_blocked_scratch_bound(shape),
+        (BlockedForm::First, _) if fixed => kiln_kernels::conv_first_scratch_bytes(shape),
+        (BlockedForm::First, _) => kiln_kernels::conv_first_scratch_bound(shape),
+        (BlockedForm::Depthwise, _) => 0,
     };
-    let units = match form {
-        BlockedForm::Depthwise => extents.n.clone() * extents.ic.ceil_div(&Dim::Const(16)) * extents.oh.clone(),
+    let units = match (form, winograd) {
+        (BlockedForm::Depthwise, _) => extents.n.clone() * extents.ic.ceil_div(&Dim::Const(16)) * extents.oh.clone(),
         _ if !fixed => WHOLE_PART,
-        BlockedForm::Direct if winograd => Dim::from(kiln_kernels::conv_winograd_units(shape)),
-        BlockedForm::Direct => Dim::from(kiln_kernels::conv_blocked_units(shape)),
-        BlockedForm::First => Dim::from(kiln_kernels::conv_first_units(shape)),
+        (BlockedForm::Direct, Some(tile)) => Dim::from(kiln_kernels::conv_winograd_units(shape, tile)),
+        (BlockedForm::Direct, None) => Dim::from(kiln_kernels::conv_blocked_units(shape)),
+        (BlockedForm::First, _) => Dim::from(kiln_kernels::conv_first_units(shape)),
     };
     let scratch = (scratch_bytes > 0).then(|| cx.scratch(Dim::from(scratch_bytes)));
     let ConvExtents { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups } = extents;
     let (part_begin, part_end) = (Dim::Const(0), units);
     let f32s = &[Dtype::F32];
-    if winograd {
+    if let Some(tile) = winograd {
         let scratch = scratch.ok_or_else(|| CompileError::new(Stage::Lower, "Winograd without scratch"))?;
         let call = ConvWinograd {
             x,
@@ -239,6 +242,7 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
             ow,
             pt,
             pl,
+            tile: Dim::from(tile),
             part_begin,
             part_end,
             activation,

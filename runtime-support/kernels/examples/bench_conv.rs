@@ -56,7 +56,8 @@ enum Kind {
     Plain,
     Transpose,
     TransposeBlocked,
-    Winograd,
+    /// With tiles of so many output pixels a side.
+    Winograd(usize),
     MaxPool,
     ToBlocked,
     FromBlocked,
@@ -173,15 +174,24 @@ fn layers() -> Vec<(Kind, &'static str, ConvShape)> {
             "5x1 256-512 @512x1",
             ConvShape { w: 1, ow: 1, oh: 508, kw: 1, pt: 0, pl: 0, ..square(256, 512, 512, 5, 1) },
         ),
-        (Winograd, "winograd 64-64 @56", square(64, 64, 56, 3, 1)),
-        (Winograd, "winograd 128-128 @28", square(128, 128, 28, 3, 1)),
-        (Winograd, "winograd 256-256 @14", square(256, 256, 14, 3, 1)),
-        (Winograd, "winograd 512-512 @7", square(512, 512, 7, 3, 1)),
-        (Winograd, "winograd 16-16 @160", square(16, 16, 160, 3, 1)),
-        (Winograd, "winograd 32-32 @80", square(32, 32, 80, 3, 1)),
-        (Winograd, "winograd 64-64 @80", square(64, 64, 80, 3, 1)),
-        (Winograd, "winograd 64-64 @40", square(64, 64, 40, 3, 1)),
-        (Winograd, "winograd 128-128 @20", square(128, 128, 20, 3, 1)),
+        (Winograd(2), "winograd2 64-64 @56", square(64, 64, 56, 3, 1)),
+        (Winograd(4), "winograd4 64-64 @56", square(64, 64, 56, 3, 1)),
+        (Winograd(2), "winograd2 128-128 @28", square(128, 128, 28, 3, 1)),
+        (Winograd(4), "winograd4 128-128 @28", square(128, 128, 28, 3, 1)),
+        (Winograd(2), "winograd2 256-256 @14", square(256, 256, 14, 3, 1)),
+        (Winograd(4), "winograd4 256-256 @14", square(256, 256, 14, 3, 1)),
+        (Winograd(2), "winograd2 512-512 @7", square(512, 512, 7, 3, 1)),
+        (Winograd(4), "winograd4 512-512 @7", square(512, 512, 7, 3, 1)),
+        (Winograd(2), "winograd2 16-16 @160", square(16, 16, 160, 3, 1)),
+        (Winograd(4), "winograd4 16-16 @160", square(16, 16, 160, 3, 1)),
+        (Winograd(2), "winograd2 32-32 @80", square(32, 32, 80, 3, 1)),
+        (Winograd(4), "winograd4 32-32 @80", square(32, 32, 80, 3, 1)),
+        (Winograd(2), "winograd2 64-64 @80", square(64, 64, 80, 3, 1)),
+        (Winograd(4), "winograd4 64-64 @80", square(64, 64, 80, 3, 1)),
+        (Winograd(2), "winograd2 64-64 @40", square(64, 64, 40, 3, 1)),
+        (Winograd(4), "winograd4 64-64 @40", square(64, 64, 40, 3, 1)),
+        (Winograd(2), "winograd2 128-128 @20", square(128, 128, 20, 3, 1)),
+        (Winograd(4), "winograd4 128-128 @20", square(128, 128, 20, 3, 1)),
         (Blocked, "3x3 32-32 @80", square(32, 32, 80, 3, 1)),
         (Blocked, "3x3 64-64 @40", square(64, 64, 40, 3, 1)),
         (Blocked, "3x3 128-128 @20", square(128, 128, 20, 3, 1)),
@@ -219,14 +229,14 @@ fn bench(isa: Isa, kind: Kind, s: &ConvShape, rounds: usize) -> Vec<f64> {
         Kind::TransposeBlocked => {
             (up(s.ic), conv_transpose_blocked_scratch_bytes(*s), conv_transpose_blocked_units(*s))
         }
-        Kind::Winograd => (up(s.ic), conv_winograd_scratch_bytes(*s), conv_winograd_units(*s)),
+        Kind::Winograd(tile) => (up(s.ic), conv_winograd_scratch_bytes(*s, tile), conv_winograd_units(*s, tile)),
         Kind::MaxPool => (up(s.ic), 0, pool_blocked_units(s.n, s.ic, s.oh)),
         Kind::ToBlocked | Kind::FromBlocked => (up(s.ic), 0, blocked16_units(s.n, s.ic)),
         Kind::First => (s.ic, conv_first_scratch_bytes(*s), conv_first_units(*s)),
     };
     let x = noise(s.n * lanes * s.h * s.w * 4);
-    let weights = noise(if kind == Kind::Winograd {
-        16 * up(s.ic) * up(s.oc) * 4
+    let weights = noise(if let Kind::Winograd(tile) = kind {
+        (tile + 2).pow(2) * up(s.ic) * up(s.oc) * 4
     } else {
         up(s.oc) * lanes.div_ceil(s.groups) * s.kh * s.kw * 4
     });
@@ -394,6 +404,7 @@ fn bench(isa: Isa, kind: Kind, s: &ConvShape, rounds: usize) -> Vec<f64> {
         part_end,
         activation,
     };
+    let tile = if let Kind::Winograd(tile) = kind { tile } else { 2 };
     let winograd = ConvWinograd {
         x,
         weights,
@@ -410,6 +421,7 @@ fn bench(isa: Isa, kind: Kind, s: &ConvShape, rounds: usize) -> Vec<f64> {
         ow,
         pt,
         pl,
+        tile,
         part_begin,
         part_end,
         activation,
@@ -450,7 +462,7 @@ fn bench(isa: Isa, kind: Kind, s: &ConvShape, rounds: usize) -> Vec<f64> {
                 Kind::Plain => conv_plain_f32(&cx, &plain),
                 Kind::Transpose => conv_transpose_f32(&cx, &transpose),
                 Kind::TransposeBlocked => conv_transpose_blocked_f32(&cx, &transpose_blocked),
-                Kind::Winograd => conv_winograd_f32(&cx, &winograd),
+                Kind::Winograd(_) => conv_winograd_f32(&cx, &winograd),
                 Kind::MaxPool => pool_blocked_f32(&cx, &pool),
                 Kind::ToBlocked => to_blocked16_f32(&cx, &to_blocked),
                 Kind::FromBlocked => from_blocked16_f32(&cx, &from_blocked),

@@ -108,15 +108,24 @@ enum Channels {
     Each,
 }
 
+/// What a windowed kernel's units and scratch hang on besides its shape.
+#[derive(Clone, Copy)]
+struct Form {
+    /// Input codes are signed.
+    flip: bool,
+    /// Output pixels a side of a tile of Winograd's.
+    tile: usize,
+}
+
 /// A windowed kernel over images: how it names and lays out things.
 struct Windowed {
     name: &'static str,
     channels: Channels,
     /// Input channels side by side in memory: 16, or 1 for a plain one.
     lane: u64,
-    /// Units of work, and scratch in bytes, of a shape; `flip` says that input codes are signed.
-    units: fn(ConvShape, bool) -> usize,
-    scratch: fn(ConvShape, bool) -> usize,
+    /// Units of work, and scratch in bytes, of a shape.
+    units: fn(ConvShape, Form) -> usize,
+    scratch: fn(ConvShape, Form) -> usize,
 }
 
 const WINDOWED: &[Windowed] = &[
@@ -138,8 +147,8 @@ const WINDOWED: &[Windowed] = &[
         name: "ConvWinograd",
         channels: Channels::All,
         lane: 16,
-        units: |s, _| k::conv_winograd_units(s),
-        scratch: |s, _| k::conv_winograd_scratch_bytes(s),
+        units: |s, form| k::conv_winograd_units(s, form.tile),
+        scratch: |s, form| k::conv_winograd_scratch_bytes(s, form.tile),
     },
     Windowed {
         name: "Depthwise",
@@ -159,8 +168,8 @@ const WINDOWED: &[Windowed] = &[
         name: "QConvBlocked",
         channels: Channels::All,
         lane: 16,
-        units: k::qconv_units,
-        scratch: k::qconv_scratch_bytes,
+        units: |s, form| k::qconv_units(s, form.flip),
+        scratch: |s, form| k::qconv_scratch_bytes(s, form.flip),
     },
     Windowed {
         name: "QConvFirst",
@@ -326,8 +335,9 @@ fn windowed(
         groups: if each { ic as usize } else { s.groups },
         ..s
     };
-    let flip = f.params.get("x_flip").is_some_and(|flip| flip != "0");
-    let (units, scratch) = ((kind.units)(part, flip) as u64, (kind.scratch)(part, flip) as u64);
+    let form =
+        Form { flip: f.params.get("x_flip").is_some_and(|flip| flip != "0"), tile: f.num_or("tile", 2) as usize };
+    let (units, scratch) = ((kind.units)(part, form) as u64, (kind.scratch)(part, form) as u64);
     // Below the last row the padding is the call's own; other pieces end in the image, or as far outside as they reach.
     let below = (rows.end as i64 - 1) * s.sy as i64 + (s.kh as i64 - 1) * s.dy as i64 + 1 - s.pt as i64 - s.h as i64;
     let pb = if rows.end == s.oh as u64 { f.num_or("pb", 0) } else { below.max(0) as u64 };
@@ -353,8 +363,10 @@ fn windowed(
             "x" => plane(o, input_planes.clone(), (first, end), s.h, s.w, kind.lane),
             "y" | "residual" => plane(o, blocks.clone(), lines, s.oh, s.ow, 16),
             "scratch" => Window::flat(o.operand.mem, o.operand.off, scratch),
-            // Sixteen positions, each with all blocks of output channels.
-            "weights" if kind.name == "ConvWinograd" => by_block(o, 16, bytes, n_blocks, blocks)?,
+            // Positions, each with all blocks of output channels.
+            "weights" if kind.name == "ConvWinograd" => {
+                by_block(o, (form.tile as u64 + 2).pow(2), bytes, n_blocks, blocks)?
+            }
             "weights" | "bias" | "factor" => by_block(o, 1, bytes, n_blocks, blocks)?,
             _ => return None,
         })

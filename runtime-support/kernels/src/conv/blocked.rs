@@ -287,6 +287,7 @@ impl Operands<'_> {
             phases: 1,
             x_wrap: 0,
             w_block: 0,
+            ahead: core::ptr::null(),
             bias_block: if self.bias.is_some() { 16 } else { 0 },
             y_block: 0,
             low: self.clamp.0,
@@ -294,7 +295,8 @@ impl Operands<'_> {
         }
     }
 
-    /// Covers rows × columns of pixels × blocks by tiles; `x_advance` and `y_advance` lead from row to row.
+    /// Covers rows × columns of pixels × blocks by tiles; `x_advance` and `y_advance` lead from row to row, and the arguments'
+    /// `ahead` is what follows the last of the blocks.
     ///
     /// # Safety
     /// As for a tile, over all of them.
@@ -317,6 +319,10 @@ impl Operands<'_> {
                 bias: args.bias.wrapping_add(done * args.bias_block),
                 y: args.y.wrapping_add(done * args.y_block),
                 residual: step(args.residual, done * args.y_block),
+                ahead: match done + tiling.blocks() {
+                    next if next < blocks => args.w.wrapping_add(next * args.w_block),
+                    _ => args.ahead,
+                },
                 ..args
             };
             for _ in 0..rows {
@@ -325,6 +331,7 @@ impl Operands<'_> {
                 args.x = args.x.wrapping_add(x_advance);
                 args.y = args.y.wrapping_add(y_advance);
                 args.residual = step(args.residual, y_advance);
+                args.ahead = core::ptr::null();
             }
             done += tiling.blocks();
         }

@@ -299,14 +299,17 @@ mod tests {
                     for (most_h, most_w) in [(700, 700), (40, 3000), (3000, 40), (9, 9)] {
                         let most = at(2, most_h, most_w).unwrap();
                         let bound = Plan::scratch_bound(most, lane) / 4;
-                        let winograd = super::super::conv_winograd_scratch_bound(most);
+                        let winograd = [2, 4].map(|tile| super::super::conv_winograd_scratch_bound(most, tile));
                         for (h, w) in
                             (1..=most_h).step_by(7).flat_map(|h| (1..=most_w).step_by(13).map(move |w| (h, w)))
                         {
                             for (h, w) in [(h, w), (h, most_w), (most_h, w), (h, 1), (1, w)] {
                                 let Some(s) = at(1, h, w) else { continue };
                                 assert!(Plan::new(s, lane).scratch_len() <= bound, "{s:?} of {most:?}");
-                                assert!(super::super::conv_winograd_scratch_bytes(s) <= winograd, "{s:?} of {most:?}");
+                                for (tile, bound) in [2, 4].into_iter().zip(winograd) {
+                                    let bytes = super::super::conv_winograd_scratch_bytes(s, tile);
+                                    assert!(bytes <= bound, "{tile} {s:?} of {most:?}");
+                                }
                             }
                         }
                     }

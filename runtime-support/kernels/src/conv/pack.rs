@@ -2,6 +2,7 @@
 
 use super::ConvShape;
 use super::plain::Taps;
+use super::winograd::{FAR, NEAR};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -69,20 +70,32 @@ pub fn pack_conv_transpose_weights(w: &[f32], shape: &ConvShape) -> Option<Vec<f
     Some(packed)
 }
 
-/// ONNX weights `[OC, IC, 3, 3]` as Winograd's `U = G·g·Gᵀ`: `[16][OC/16][IC/16][16 ic][16 oc]`.
-/// `None` where the lengths do not fit together.
-pub fn pack_winograd_weights(w: &[f32], oc: usize, ic: usize) -> Option<Vec<f32>> {
+/// ONNX weights `[OC, IC, 3, 3]` as Winograd's `U = G·g·Gᵀ` for tiles of 2 or 4 output pixels a side:
+/// `[positions][OC/16][IC/16][16 ic][16 oc]` with 16 or 36 positions. `None` where the lengths do not fit together, or for another tile.
+pub fn pack_winograd_weights(w: &[f32], oc: usize, ic: usize, tile: usize) -> Option<Vec<f32>> {
     if w.len() != oc.checked_mul(ic)?.checked_mul(9)? {
         return None;
     }
-    // G times a column of three.
-    let down = |g: [f64; 3]| [g[0], (g[0] + g[1] + g[2]) / 2.0, (g[0] - g[1] + g[2]) / 2.0, g[2]];
-    let mut positions = vec![vec![0.0; oc * ic]; 16];
+    // G, by the finite points: a row is 1, x, x² over the product of the distances from the other points; the last is that of infinity.
+    let points: &[f64] = match tile {
+        2 => &[0.0, 1.0, -1.0],
+        4 => &[0.0, NEAR, -NEAR, FAR, -FAR],
+        _ => return None,
+    };
+    let rows = points.iter().enumerate().map(|(i, x)| {
+        let scale: f64 = points.iter().enumerate().filter(|p| p.0 != i).map(|p| x - p.1).product();
+        // F(2, 3) has this sign in its other transform.
+        let scale = if tile == 2 && i == 0 { -scale } else { scale };
+        [1.0 / scale, x / scale, x * x / scale]
+    });
+    let rows: Vec<[f64; 3]> = rows.chain([[0.0, 0.0, 1.0]]).collect();
+    let times = |row: &[f64; 3], g: [f64; 3]| row.iter().zip(g).map(|(a, b)| a * b).sum::<f64>();
+    let mut positions = vec![vec![0.0; oc * ic]; rows.len() * rows.len()];
     for (at, g) in w.chunks_exact(9).enumerate() {
-        let columns = [0, 1, 2].map(|j| down([0, 1, 2].map(|i| f64::from(g[i * 3 + j]))));
-        for i in 0..4 {
-            for (j, u) in down([columns[0][i], columns[1][i], columns[2][i]]).into_iter().enumerate() {
-                positions[i * 4 + j][at] = u as f32;
+        for (i, down) in rows.iter().enumerate() {
+            let line = [0, 1, 2].map(|j| times(down, [0, 1, 2].map(|i| f64::from(g[i * 3 + j]))));
+            for (j, across) in rows.iter().enumerate() {
+                positions[i * rows.len() + j][at] = times(across, line) as f32;
             }
         }
     }

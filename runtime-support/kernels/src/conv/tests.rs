@@ -358,42 +358,52 @@ fn winograd_equals_definition() {
         let res = numbers(n * oc * oh * ow, 4);
         let mut expected = reference(&s, &x, &weights, Some(&bias));
         expected.iter_mut().zip(&res).for_each(|(e, r)| *e = (*e + r).max(0.0));
-        let packed = pack_winograd_weights(&weights, oc, ic).expect("lengths");
-        let reads = [&blocked(&x, n, ic, h * w)[..], &packed, &pack_bias(&bias)];
-        let y0 = blocked(&res, n, oc, oh * ow);
-        let (units, scratch_bytes) = (conv_winograd_units(s), conv_winograd_scratch_bytes(s));
-        for isa in Isa::supported() {
-            for cuts in [vec![0, units], vec![0, units / 3, units - units / 4, units]] {
-                for activation in [Activation::Relu, Activation::LeakyRelu { alpha: 0.0 }] {
-                    let y = run(isa, &reads, &y0, scratch_bytes, |cx, r, y, scratch| {
-                        for part in cuts.windows(2) {
-                            let (x, weights, bias, residual) = (r[0], r[1], Some(r[2]), Some(y));
-                            let (part_begin, part_end, scratch) = (part[0], part[1], scratch.expect("scratch"));
-                            let d = ConvWinograd {
-                                x,
-                                weights,
-                                bias,
-                                y,
-                                residual,
-                                scratch,
-                                n,
-                                ic,
-                                oc,
-                                h,
-                                w,
-                                oh,
-                                ow,
-                                pt,
-                                pl,
-                                part_begin,
-                                part_end,
-                                activation,
-                            };
-                            conv_winograd_f32(cx, &d);
-                        }
-                    })
-                    .unwrap_or_else(|f| panic!("{isa:?} {s:?}: {f:?}"));
-                    assert_eq!(plain(&y, n, oc, oh * ow), expected, "{isa:?} {cuts:?} {s:?}");
+        for tile in [2, 4] {
+            let packed = pack_winograd_weights(&weights, oc, ic, tile).expect("lengths");
+            let reads = [&blocked(&x, n, ic, h * w)[..], &packed, &pack_bias(&bias)];
+            let y0 = blocked(&res, n, oc, oh * ow);
+            let (units, scratch_bytes) = (conv_winograd_units(s, tile), conv_winograd_scratch_bytes(s, tile));
+            for isa in Isa::supported() {
+                for cuts in [vec![0, units], vec![0, units / 3, units - units / 4, units]] {
+                    for activation in [Activation::Relu, Activation::LeakyRelu { alpha: 0.0 }] {
+                        let y = run(isa, &reads, &y0, scratch_bytes, |cx, r, y, scratch| {
+                            for part in cuts.windows(2) {
+                                let (x, weights, bias, residual) = (r[0], r[1], Some(r[2]), Some(y));
+                                let (part_begin, part_end, scratch) = (part[0], part[1], scratch.expect("scratch"));
+                                let d = ConvWinograd {
+                                    x,
+                                    weights,
+                                    bias,
+                                    y,
+                                    residual,
+                                    scratch,
+                                    n,
+                                    ic,
+                                    oc,
+                                    h,
+                                    w,
+                                    oh,
+                                    ow,
+                                    pt,
+                                    pl,
+                                    tile,
+                                    part_begin,
+                                    part_end,
+                                    activation,
+                                };
+                                conv_winograd_f32(cx, &d);
+                            }
+                        })
+                        .unwrap_or_else(|f| panic!("{isa:?} {s:?}: {f:?}"));
+                        let y = plain(&y, n, oc, oh * ow);
+                        // The points of the larger tile are no powers of two: near, where other results are an eighth away at least.
+                        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 2e-3;
+                        let equal = if tile == 2 { y == expected } else { y.iter().zip(&expected).all(near) };
+                        assert!(
+                            equal && y.len() == expected.len(),
+                            "{isa:?} {tile} {cuts:?} {s:?}: {y:?} {expected:?}"
+                        );
+                    }
                 }
             }
         }
@@ -426,16 +436,16 @@ fn winograd_rounds_little() {
         (sum / exact.iter().map(|b| b * b).sum::<f64>()).sqrt()
     };
     let direct = rms(&reference(&s, &x, &weights, None));
-    let packed = pack_winograd_weights(&weights, oc, ic).expect("lengths");
-    for isa in Isa::supported() {
+    for (tile, isa) in [2, 4].into_iter().flat_map(|tile| Isa::supported().map(move |isa| (tile, isa))) {
+        let packed = pack_winograd_weights(&weights, oc, ic, tile).expect("lengths");
         let y0 = vec![0.0; oc * oh * ow];
         let y = run(
             isa,
             &[&blocked(&x, n, ic, h * w), &packed],
             &y0,
-            conv_winograd_scratch_bytes(s),
+            conv_winograd_scratch_bytes(s, tile),
             |cx, r, y, scratch| {
-                let (part_begin, part_end, scratch) = (0, conv_winograd_units(s), scratch.expect("scratch"));
+                let (part_begin, part_end, scratch) = (0, conv_winograd_units(s, tile), scratch.expect("scratch"));
                 let (x, weights, bias, residual, activation) = (r[0], r[1], None, None, Activation::None);
                 let d = ConvWinograd {
                     x,
@@ -453,6 +463,7 @@ fn winograd_rounds_little() {
                     ow,
                     pt,
                     pl,
+                    tile,
                     part_begin,
                     part_end,
                     activation,
@@ -462,8 +473,8 @@ fn winograd_rounds_little() {
         )
         .expect("no fault");
         let winograd = rms(&plain(&y, n, oc, oh * ow));
-        std::println!("{isa:?}: direct {direct:.2e}, Winograd {winograd:.2e}");
-        assert!(winograd < 4.0 * direct + 1e-7, "{isa:?}: direct {direct}, Winograd {winograd}");
+        std::println!("{isa:?} {tile}: direct {direct:.2e}, Winograd {winograd:.2e}");
+        assert!(winograd < 4.0 * direct + 1e-7, "{isa:?} {tile}: direct {direct}, Winograd {winograd}");
     }
 }
 

@@ -7,7 +7,7 @@
 //! Invariant: only the first `ic_last` channels of the last input block are read, so pad lanes reach nothing.
 
 use crate::Isa;
-use crate::simd::{F32x16, Simd};
+use crate::simd::{F32x16, Simd, prefetch};
 
 /// What a run of tiles in one output row needs.
 #[derive(Clone, Copy)]
@@ -48,6 +48,8 @@ pub(crate) struct TileArgs {
     pub(crate) x_wrap: usize,
     /// Weights from one output block to the next.
     pub(crate) w_block: usize,
+    /// Weights that will be wanted next: the first tile of a run asks for as many as it reads. Any address, or null.
+    pub(crate) ahead: *const f32,
     /// Elements from one block's bias to the next: 16, or 0 where there is none.
     pub(crate) bias_block: usize,
     /// Elements from one output block to the next, in `y` and `residual`.
@@ -77,6 +79,7 @@ unsafe fn tile<S: Simd, const LANE: usize, const Q: usize, const B: usize>(s: S,
             acc[b] = [unsafe { s.load(a.bias.add(b * a.bias_block)) }; Q];
         }
         let mut w = a.w;
+        let (mut ahead, ahead_step) = if t > 0 || a.ahead.is_null() { (a.w, 0) } else { (a.ahead, B * 16) };
         for block in 0..a.ic_blocks {
             let channels = if block + 1 == a.ic_blocks { a.ic_last } else { LANE };
             let x_block = x_tile.wrapping_add(block.wrapping_mul(a.x_block));
@@ -90,12 +93,14 @@ unsafe fn tile<S: Simd, const LANE: usize, const Q: usize, const B: usize>(s: S,
                             for i in 0..4 {
                                 for j in 0..4 {
                                     let c = 4 * i + j;
-                                    step::<S, LANE, Q, B>(s, x.add(c), w.add(c * 16), a.w_block, &mut acc);
+                                    step::<S, LANE, Q, B>(s, x.add(c), w.add(c * 16), a.w_block, ahead, &mut acc);
+                                    ahead = ahead.wrapping_add(ahead_step);
                                 }
                             }
                         } else {
                             for c in 0..channels {
-                                step::<S, LANE, Q, B>(s, x.add(c), w.add(c * 16), a.w_block, &mut acc);
+                                step::<S, LANE, Q, B>(s, x.add(c), w.add(c * 16), a.w_block, ahead, &mut acc);
+                                ahead = ahead.wrapping_add(ahead_step);
                             }
                         }
                     }
@@ -135,6 +140,7 @@ unsafe fn step<S: Simd, const LANE: usize, const Q: usize, const B: usize>(
     x: *const f32,
     w: *const f32,
     w_block: usize,
+    ahead: *const f32,
     acc: &mut [[S::F32; Q]; B],
 ) {
     // SAFETY: the caller's promise.
@@ -142,6 +148,7 @@ unsafe fn step<S: Simd, const LANE: usize, const Q: usize, const B: usize>(
         let mut weights = [s.zero(); B];
         for b in 0..B {
             weights[b] = s.load(w.add(b * w_block));
+            prefetch(ahead.wrapping_add(b * 16));
         }
         for q in 0..Q {
             let v = s.splat(*x.add(q * LANE));
@@ -245,6 +252,7 @@ impl Tiling {
                 a.n_tiles = n;
                 // SAFETY: the caller's promise; the widths add up to `cols`.
                 unsafe { self.row[q - 1](&a) };
+                a.ahead = core::ptr::null();
                 a.x = a.x.wrapping_add(n * q * LANE);
                 a.y = a.y.wrapping_add(n * q * a.y_step);
                 if !a.residual.is_null() {

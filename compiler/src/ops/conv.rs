@@ -158,11 +158,22 @@ pub(crate) fn blocked_form(cx: &NodeView<'_>) -> Option<BlockedForm> {
     if groups == channels && w[0] == channels && groups > 1 {
         return Some(BlockedForm::Depthwise);
     }
+    if groups == 1 && suits_plain(cx, &w) {
+        return None;
+    }
     if groups == 1 && channels < 16 {
         return Some(BlockedForm::First);
     }
     let whole = groups == 1 || (channels / groups % 16 == 0 && w[0] / groups % 16 == 0);
     whole.then_some(BlockedForm::Direct)
+}
+
+/// Whether a convolution has so few output channels that vectors of pixels are faster than vectors of channels, most lanes of which
+/// would be empty (measured: twice as fast with 8 channels, four times with one).
+fn suits_plain(cx: &NodeView<'_>, w: &[usize]) -> bool {
+    let whole = |name: &str| cx.opt_ints(name).is_ok_and(|s| s.is_none_or(|s| s.iter().all(|&s| s == 1)));
+    let wide = cx.out_ty(0).is_ok_and(|y| y.shape.last().and_then(Dim::as_const).is_some_and(|w| w >= 32));
+    w[0] <= 8 && w[2..].iter().product::<usize>() >= 4 && whole("strides") && wide
 }
 
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {

@@ -88,6 +88,11 @@ fn square(ic: usize, oc: usize, x: usize, k: usize, stride: usize) -> ConvShape 
     }
 }
 
+/// Stride 1 and same padding, for an image and a window that are not square.
+fn wide(ic: usize, oc: usize, [h, w]: [usize; 2], [kh, kw]: [usize; 2]) -> ConvShape {
+    ConvShape { h, w, oh: h, ow: w, kh, kw, pt: kh / 2, pl: kw / 2, ..square(ic, oc, 1, 1, 1) }
+}
+
 fn depthwise(c: usize, x: usize, k: usize, stride: usize) -> ConvShape {
     ConvShape { groups: c, ..square(c, c, x, k, stride) }
 }
@@ -195,6 +200,20 @@ fn layers() -> Vec<(Kind, &'static str, ConvShape)> {
         (Blocked, "3x3 32-32 @80", square(32, 32, 80, 3, 1)),
         (Blocked, "3x3 64-64 @40", square(64, 64, 40, 3, 1)),
         (Blocked, "3x3 128-128 @20", square(128, 128, 20, 3, 1)),
+        (First, "first 3x39 8-8 @172x264", wide(8, 8, [172, 264], [3, 39])),
+        (Plain, "plain 3x39 8-8 @172x264", wide(8, 8, [172, 264], [3, 39])),
+        (First, "first 5x5 8-1 @172x264", wide(8, 1, [172, 264], [5, 5])),
+        (Plain, "plain 5x5 8-1 @172x264", wide(8, 1, [172, 264], [5, 5])),
+        (Blocked, "7x3 32-1 @172x88", wide(32, 1, [172, 88], [7, 3])),
+        (Plain, "plain 7x3 32-1 @172x88", wide(32, 1, [172, 88], [7, 3])),
+        (Plain, "plain 3x3 3-16 @224", square(3, 16, 224, 3, 1)),
+        (First, "first 3x3 3-16 @224", square(3, 16, 224, 3, 1)),
+        (Blocked, "3x3 96-24 @40x80", wide(96, 24, [40, 80], [3, 3])),
+        (Winograd(4), "winograd4 3x3 96-24 @40x80", wide(96, 24, [40, 80], [3, 3])),
+        (Blocked, "3x3 96-16 @40x80", wide(96, 16, [40, 80], [3, 3])),
+        (Winograd(4), "winograd4 3x3 96-16 @40x80", wide(96, 16, [40, 80], [3, 3])),
+        (Blocked, "3x3 16-32 @80", square(16, 32, 80, 3, 1)),
+        (Winograd(4), "winograd4 16-32 @80", square(16, 32, 80, 3, 1)),
         (MaxPool, "maxpool3 64 @112 s2", depthwise(64, 112, 3, 2)),
         (MaxPool, "maxpool5 256 @20", depthwise(256, 20, 5, 1)),
         (ToBlocked, "to blocked 64 @56", depthwise(64, 56, 1, 1)),

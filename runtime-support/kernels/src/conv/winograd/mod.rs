@@ -109,7 +109,7 @@ impl Plan {
 /// times as large.
 pub const fn conv_winograd_tile(s: ConvShape) -> Option<usize> {
     let fits = s.kh == 3 && s.kw == 3 && s.sy == 1 && s.sx == 1 && s.dy == 1 && s.dx == 1 && s.groups == 1;
-    if !fits || s.ic < 32 || s.oc < 32 || s.n * s.oh * s.ow < 36 || s.oh < 4 || s.ow < 4 {
+    if !fits || s.ic < 16 || s.oc < 16 || s.n * s.oh * s.ow < 36 || s.oh < 4 || s.ow < 4 {
         return None;
     }
     if s.oh >= 8 && s.ow >= 8 { Some(4) } else { Some(2) }

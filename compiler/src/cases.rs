@@ -77,13 +77,16 @@ fn find_below(folder: &Path, seen: &mut HashSet<PathBuf>, out: &mut Vec<Case>) -
 
 fn case(folder: &Path) -> Case {
     let name = folder.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
-    let tolerance = std::fs::read_to_string(folder.join("data.json")).ok().and_then(|text| {
-        let json: serde_json::Value = serde_json::from_str(&text).ok()?;
-        let default = Tolerance::default();
-        let number = |key: &str, d: f64| json.get(key).and_then(serde_json::Value::as_f64).unwrap_or(d);
-        Some(Tolerance { rtol: number("rtol", default.rtol), atol: number("atol", default.atol) })
-    });
-    Case { name, folder: folder.to_owned(), tolerance }
+    Case { name, folder: folder.to_owned(), tolerance: tolerance_of(folder) }
+}
+
+/// What a folder's `data.json` says of the precision that its model allows, if it is there.
+pub(crate) fn tolerance_of(folder: &Path) -> Option<Tolerance> {
+    let text = std::fs::read_to_string(folder.join("data.json")).ok()?;
+    let json: serde_json::Value = serde_json::from_str(&text).ok()?;
+    let default = Tolerance::default();
+    let number = |key: &str, d: f64| json.get(key).and_then(serde_json::Value::as_f64).unwrap_or(d);
+    Some(Tolerance { rtol: number("rtol", default.rtol), atol: number("atol", default.atol) })
 }
 
 fn error(message: impl Into<String>) -> CompileErrors {

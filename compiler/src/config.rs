@@ -1,8 +1,10 @@
 //! Compiling from a build script.
 //!
-//! In: `Config` and the model's path. Out: `$OUT_DIR/STEM.rs`, `STEM.weights`, `STEM.mod.rs` (the module around them, for
-//! `kiln::include_compiled!("STEM")`) and the lines that tell cargo what to watch.
+//! In: `Config` and the model's path. Out: `$OUT_DIR/STEM.rs`, `STEM.weights`, `STEM.weights.rs` (how they come into the binary),
+//! `STEM.mod.rs` (the module around them, for `kiln::include_compiled!("STEM")`) and the lines that tell cargo what to watch
+//! and, where weights become an object of their own, to link.
 
+use crate::archive::{self, Format};
 use crate::artifact::write_whole;
 use crate::emit::{self, WeightsFrom, module_name};
 use crate::ep::pin::Pin;
@@ -145,6 +147,20 @@ impl Config {
         };
         write(".rs", emitted.source.as_bytes())?;
         write(".weights", &emitted.weights)?;
+        // A folder of the caller's own choice may be used by anything, not only by the crate that cargo builds now.
+        let object = match self.out_dir.is_none() && options.weights == WeightsFrom::Embed {
+            true => Format::of_build_script(),
+            false => None,
+        };
+        if let Some(format) = object {
+            let symbol = emit::weights_symbol(&emitted.weights);
+            let file = out.join(format!("lib{symbol}.a"));
+            archive::write(&file, format, &symbol, &emitted.weights)
+                .map_err(|e| fail(format!("cannot write {}: {e}", file.display())))?;
+            println!("cargo:rustc-link-search=native={}", out.display());
+            println!("cargo:rustc-link-lib=static:-bundle={symbol}");
+        }
+        write(".weights.rs", weights_macro(&stem, object.is_some()).as_bytes())?;
         write(".mod.rs", wrapper(&stem).as_bytes())
     }
 }
@@ -152,14 +168,30 @@ impl Config {
 /// The module around `STEM.rs`: `include_compiled!` cannot make a name out of a string.
 fn wrapper(stem: &str) -> String {
     let name = module_name(stem);
-    let at = |suffix: &str| format!("concat!(env!(\"OUT_DIR\"), {:?})", format!("/{stem}{suffix}"));
-    let (source, weights) = (at(".rs"), at(".weights"));
+    let (source, weights) = (in_out_dir(stem, ".rs"), in_out_dir(stem, ".weights.rs"));
     format!(
         "/// The model {stem:?}, compiled by the build script.\n\
          #[allow(dead_code, reason = \"a model's user need not use all of it\")]\n\
-         mod {name} {{\n    macro_rules! __kiln_weights {{\n        () => {{\n            {weights}\n        }};\n    }}\n    \
-         include!({source});\n}}\n"
+         mod {name} {{\n    include!({weights});\n    include!({source});\n}}\n"
     )
+}
+
+/// What tells the module where its weights are: `()` gives their path, a symbol and a length put them into the binary.
+fn weights_macro(stem: &str, linked: bool) -> String {
+    let path = in_out_dir(stem, ".weights");
+    let embed = match linked {
+        true => "::kiln::link_weights!($symbol, $bytes);".to_owned(),
+        false => format!("::kiln::embed_weights!({path}, $symbol, $bytes);"),
+    };
+    format!(
+        "macro_rules! __kiln_weights {{\n    () => {{\n        {path}\n    }};\n    \
+         ($symbol:literal, $bytes:expr) => {{\n        {embed}\n    }};\n}}\n"
+    )
+}
+
+/// The path of a file of ours, as an expression.
+fn in_out_dir(stem: &str, suffix: &str) -> String {
+    format!("concat!(env!(\"OUT_DIR\"), {:?})", format!("/{stem}{suffix}"))
 }
 
 /// Why a build script could not compile a model.

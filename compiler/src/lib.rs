@@ -6,6 +6,7 @@
 //! ([`verify`]) → Rust and weights ([`emit`]).
 #![forbid(unsafe_code)]
 
+mod archive;
 pub mod artifact;
 pub mod bodies;
 #[cfg(feature = "cli")]

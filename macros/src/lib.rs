@@ -151,6 +151,7 @@ fn module(args: &Arguments, artifact: &Artifact) -> Option<TokenStream> {
         #vis mod #name {
             macro_rules! __kiln_weights {
                 () => { #weights };
+                ($symbol:literal, $bytes:expr) => { ::kiln::embed_weights!(#weights, $symbol, $bytes); };
             }
             ::core::include!(#source);
             const _: () = {

@@ -1,4 +1,5 @@
-//! Weights in the binary, without slowing rustc: `.incbin` where the object format allows it, `include_bytes!` elsewhere.
+//! Weights in the binary, without slowing rustc: an object that the build script wrote, `.incbin` where the object format allows
+//! it, `include_bytes!` elsewhere.
 
 /// Puts a file's bytes into the binary, aligned to 64, and defines `fn weights() -> &'static [u8]`.
 ///
@@ -42,11 +43,32 @@ macro_rules! embed_weights {
     };
 }
 
+/// Names weights that lie in an object which the build script wrote and cargo links: rustc never sees their bytes.
+///
+/// Used by what [`include_compiled!`](crate::include_compiled) includes: `link_weights!("symbol", length)` defines
+/// `fn weights() -> &'static [u8]`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! link_weights {
+    ($symbol:literal, $bytes:expr) => {
+        fn weights() -> &'static [u8] {
+            unsafe extern "C" {
+                #[link_name = $symbol]
+                static BYTES: [u8; $bytes];
+            }
+            // SAFETY: the build script that wrote this module wrote the object too, with this many bytes under a symbol made of
+            // their hash, in a section that nothing writes to.
+            unsafe { &BYTES }
+        }
+    };
+}
+
 /// Includes a module that a build script compiled: `include_compiled!("net")` gives `mod net { … }`,
 /// `include_compiled!(pub mod other = "net")` gives it another name and visibility.
 ///
 /// The build script is `kiln_compiler::Config::new().compile("models/net.onnx")`, which writes `$OUT_DIR/net.rs`,
-/// `$OUT_DIR/net.weights` and, because no macro by example can make a name out of a string, `$OUT_DIR/net.mod.rs`.
+/// `$OUT_DIR/net.weights` and, because no macro by example can make a name out of a string, `$OUT_DIR/net.mod.rs`; how the weights
+/// come into the binary stands in `$OUT_DIR/net.weights.rs`.
 /// Feature `macros` is not needed.
 #[macro_export]
 macro_rules! include_compiled {
@@ -57,11 +79,7 @@ macro_rules! include_compiled {
         #[doc = ::core::concat!("The model `", $file, "`, compiled by the build script.")]
         #[allow(dead_code, reason = "a model's user need not use all of it")]
         $vis mod $name {
-            macro_rules! __kiln_weights {
-                () => {
-                    concat!(env!("OUT_DIR"), "/", $file, ".weights")
-                };
-            }
+            ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/", $file, ".weights.rs"));
             ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/", $file, ".rs"));
         }
     };

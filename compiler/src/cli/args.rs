@@ -287,10 +287,10 @@ pub(super) struct VerifyArgs {
     /// Compares every value of the graph
     #[arg(long)]
     pub(super) per_node: bool,
-    /// Relative tolerance
+    /// Relative tolerance (a data.json beside the model overrides)
     #[arg(long, default_value_t = 1e-3)]
     pub(super) rtol: f64,
-    /// Absolute tolerance
+    /// Absolute tolerance (a data.json beside the model overrides)
     #[arg(long, default_value_t = 1e-4)]
     pub(super) atol: f64,
     /// Where random inputs start

@@ -94,7 +94,7 @@ pub(super) fn inputs(ports: &[PortFact], given: &[(String, Tensor)], seed: u64) 
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -106,7 +106,8 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 
-    /// Floats in [-1, 1), integers from 0 to 7 (they are often indices), booleans.
+    /// Floats in [-1, 1), small integers: 0 and 1 in wide types (indices, often into tables of two rows, and masks), from 0 to 7 in
+    /// narrow ones, where the type has them.
     pub(super) fn tensor(&mut self, dtype: Dtype, dims: &[usize]) -> Option<Tensor> {
         let n = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
         if dtype == Dtype::Str {
@@ -134,7 +135,8 @@ impl Random {
                 }
                 Dtype::Bool => data.push((self.next() & 1) as u8),
                 _ => {
-                    data.push((self.next() & if dtype.bits() < 4 { 1 } else { 7 }) as u8);
+                    let most = if dtype.bits() < 4 || matches!(dtype, Dtype::I32 | Dtype::I64) { 1 } else { 7 };
+                    data.push((self.next() & most) as u8);
                     data.extend(std::iter::repeat_n(0, dtype.size_bytes().saturating_sub(1)));
                 }
             }

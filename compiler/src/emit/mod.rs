@@ -14,6 +14,7 @@ mod steps;
 mod streams;
 mod text;
 
+pub(crate) use model::weights_symbol;
 pub use names::{module_name, unique_idents};
 pub use text::program_text;
 

@@ -124,12 +124,11 @@ pub(super) fn items(
     let docs: Vec<String> = model_docs(program).lines().map(str::to_owned).collect();
     let abi = Literal::u32_unsuffixed(ABI);
     let sha = &program.sha256;
-    let symbol = format!("kiln_weights_{}", digest(weights));
+    let symbol = weights_symbol(weights);
     let (weights_item, weights_value) = match from {
-        WeightsFrom::Embed => (
-            quote! { ::kiln::embed_weights!(__kiln_weights!(), #symbol, Model::WEIGHT_BYTES); },
-            quote! { rt::Weights::Embedded(weights()) },
-        ),
+        WeightsFrom::Embed => {
+            (quote! { __kiln_weights! { #symbol, Model::WEIGHT_BYTES } }, quote! { rt::Weights::Embedded(weights()) })
+        }
         WeightsFrom::File => (
             quote! { fn weights_path() -> &'static str { __kiln_weights!() } },
             quote! { rt::Weights::from_file(weights_path(), Model::WEIGHT_BYTES)? },
@@ -322,9 +321,10 @@ fn node_table(program: &Program) -> TokenStream {
     quote! { static NODES: &[(u32, &str)] = &[#rows]; }
 }
 
-fn digest(bytes: &[u8]) -> String {
+/// The symbol that stands for these weights in a binary.
+pub(crate) fn weights_symbol(bytes: &[u8]) -> String {
     use sha2::Digest;
-    let mut text = String::new();
+    let mut text = String::from("kiln_weights_");
     for b in sha2::Sha256::digest(bytes).iter().take(16) {
         let _ = write!(text, "{b:02x}");
     }

@@ -7,8 +7,8 @@
 #[allow(dead_code, reason = "a model's user need not use all of it")]
 mod net {
     macro_rules! __kiln_weights {
-        () => {
-            concat!(env!("KILN_BARE_DIR"), "/model.weights")
+        ($symbol:literal, $bytes:expr) => {
+            ::kiln::embed_weights!(concat!(env!("KILN_BARE_DIR"), "/model.weights"), $symbol, $bytes);
         };
     }
     include!(concat!(env!("KILN_BARE_DIR"), "/model.rs"));

@@ -82,6 +82,9 @@ mod m{i} {{
         () => {{
             {weights:?}
         }};
+        ($symbol:literal, $bytes:expr) => {{
+            ::kiln::embed_weights!({weights:?}, $symbol, $bytes);
+        }};
     }}
     include!({source:?});
 

@@ -1,6 +1,7 @@
 //! Times a case on one stream and on several, on the runtime's own threads, without building modules:
-//! `instreams FOLDER [STREAMS [ROUNDS]]`. Runs alternate, so that a busy machine disturbs both alike; outputs are compared
-//! bit by bit.
+//! `instreams FOLDER [STREAMS [ROUNDS [without-waits]]]`. Runs alternate, so that a busy machine disturbs both alike; outputs
+//! are compared bit by bit. `without-waits`: no stream waits for another, and nothing is compared: what a race check must
+//! find (`tests/races.sh` runs both).
 
 use kiln::rt::{Instance, Region, Stream, Weights};
 use kiln_compiler::ir::Symbol;
@@ -10,10 +11,14 @@ use kiln_compiler::{Options, cases, compile};
 use kiln_kernels::{AlignedBytes, Cx};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// A model with one stream, and the same with several.
 static PROGRAMS: [OnceLock<Program>; 2] = [const { OnceLock::new() }; 2];
+
+/// Whether streams wait for each other.
+static WAITS: AtomicBool = AtomicBool::new(true);
 
 fn run_step(program: &Program, i: usize, cx: &Cx<'_>) {
     program.steps[i].call.run(cx.at(i as u32), &|_: &Symbol| 0);
@@ -29,7 +34,10 @@ fn stream<const S: usize>(cx: &Cx<'_>) -> Option<()> {
     let mut done = 0;
     for step in program.schedule.streams.get(S)? {
         match *step {
-            StreamStep::Wait { stream, count } => cx.wait(stream as u32, count as u32)?,
+            StreamStep::Wait { stream, count } if WAITS.load(Ordering::Relaxed) => {
+                cx.wait(stream as u32, count as u32)?
+            }
+            StreamStep::Wait { .. } => {}
             StreamStep::Run(i) => {
                 run_step(program, i, cx);
                 done += 1;
@@ -92,6 +100,11 @@ fn main() {
     let mut b = Instance::on_streams(many.arena.bytes as usize, weights(many), streams).expect("memory");
     let inputs: Vec<_> = set.inputs.iter().map(|t| AlignedBytes::copy_of(t.data()).expect("memory")).collect();
     let (mut times, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
+    if args.get(4).is_some_and(|a| a == "without-waits") {
+        WAITS.store(false, Ordering::Relaxed);
+        (0..rounds).for_each(|_| drop(timed(&mut b, many, &inputs, merged::<1>)));
+        return;
+    }
     for round in 0..rounds + 3 {
         let (t1, y1) = timed(&mut a, one, &inputs, merged::<0>);
         let (t2, y2) = timed(&mut b, many, &inputs, merged::<1>);

@@ -5,7 +5,7 @@
 //! From the declaration the macro makes the struct, one entry function per element type (checks the operands, then calls
 //! the safe body with slices), and the [`Descriptor`] view that the compiler reads.
 
-use crate::{Cx, Dtype, Role};
+use crate::{Cx, Dtype, PartOut, Role};
 
 /// An operand's place: region (in the compiler before planning: buffer), byte offset and byte length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +214,9 @@ pub mod kinds {
     pub type opt<N> = Option<Operand<N>>;
     pub type opt_alias<N> = Option<Operand<N>>;
     pub type opt_write<N> = Option<Operand<N>>;
+    pub type write_parts<N> = Operand<N>;
+    pub type update_parts<N> = Operand<N>;
+    pub type opt_write_parts<N> = Option<Operand<N>>;
 }
 
 /// One operand as the compiler sees it.
@@ -268,7 +271,8 @@ pub trait Descriptor<N>: Sized {
 /// }
 /// ```
 /// What the body gets: `read` `&[T]`; `opt` `Option<&[T]>`; `write` and `update` (a write of a part, or a read and a write)
-/// `&mut [T]`; `opt_write` `Option<&mut [T]>`; `alias` `Option<&[T]>`, where `None` says that it *is* the first written
+/// `&mut [T]`; `opt_write` `Option<&mut [T]>`; `write_parts`, `update_parts` and `opt_write_parts`, what several parts of one
+/// call fill at once, a [`PartOut`] in the place of the slice; `alias` `Option<&[T]>`, where `None` says that it *is* the first written
 /// operand (in place); `opt_alias` `Option<Option<&[T]>>`, the outer `None` for an absent one.
 #[macro_export]
 macro_rules! kernel {
@@ -334,7 +338,8 @@ macro_rules! kernel {
             $(
                 // SAFETY: `check` accepted this operand: in bounds, aligned, and no written operand overlaps another
                 // (an `alias` operand that is the written one becomes `None` and no slice). Every bit pattern is a
-                // valid element. Concurrent streams are ordered by the plan (see `Region::share`).
+                // valid element. Concurrent streams are ordered by the plan (see `Region::share`); only parts of one call
+                // write into the same operand at once, and get no slice of it but a `PartOut`.
                 let $op = unsafe { $crate::kernel!(@slice $kind $ty cx d $op $all) };
             )*
             match $crate::kernel!(@call cx d $body, [$($op),*] $objects) {
@@ -462,21 +467,28 @@ macro_rules! kernel {
     (@role write) => { $crate::Role::Write };
     (@role update) => { $crate::Role::Update };
     (@role opt_write) => { $crate::Role::Write };
+    (@role write_parts) => { $crate::Role::Write };
+    (@role update_parts) => { $crate::Role::Update };
+    (@role opt_write_parts) => { $crate::Role::Write };
 
     (@asopt opt $e:expr) => { $e.as_ref() };
     (@asopt opt_write $e:expr) => { $e.as_ref() };
+    (@asopt opt_write_parts $e:expr) => { $e.as_ref() };
     (@asopt opt_alias $e:expr) => { $e.as_ref() };
     (@asopt $kind:ident $e:expr) => { Some(&$e) };
     (@asoptmut opt $e:expr) => { $e.as_mut() };
     (@asoptmut opt_write $e:expr) => { $e.as_mut() };
+    (@asoptmut opt_write_parts $e:expr) => { $e.as_mut() };
     (@asoptmut opt_alias $e:expr) => { $e.as_mut() };
     (@asoptmut $kind:ident $e:expr) => { Some(&mut $e) };
     (@fieldref opt $e:expr) => { $crate::Field::OptOperand(&$e) };
     (@fieldref opt_write $e:expr) => { $crate::Field::OptOperand(&$e) };
+    (@fieldref opt_write_parts $e:expr) => { $crate::Field::OptOperand(&$e) };
     (@fieldref opt_alias $e:expr) => { $crate::Field::OptOperand(&$e) };
     (@fieldref $kind:ident $e:expr) => { $crate::Field::Operand(&$e) };
     (@map opt $e:expr, $f:ident) => { $e.as_ref().map(|o| o.map(&mut *$f)) };
     (@map opt_write $e:expr, $f:ident) => { $e.as_ref().map(|o| o.map(&mut *$f)) };
+    (@map opt_write_parts $e:expr, $f:ident) => { $e.as_ref().map(|o| o.map(&mut *$f)) };
     (@map opt_alias $e:expr, $f:ident) => { $e.as_ref().map(|o| o.map(&mut *$f)) };
     (@map $kind:ident $e:expr, $f:ident) => { $e.map(&mut *$f) };
 
@@ -485,6 +497,9 @@ macro_rules! kernel {
     (@slice write $ty:ident $cx:ident $d:ident $op:ident $all:tt) => { $crate::operand_slice_mut::<$ty>($cx, &$d.$op) };
     (@slice update $ty:ident $cx:ident $d:ident $op:ident $all:tt) => { $crate::operand_slice_mut::<$ty>($cx, &$d.$op) };
     (@slice opt_write $ty:ident $cx:ident $d:ident $op:ident $all:tt) => { $d.$op.as_ref().map(|o| $crate::operand_slice_mut::<$ty>($cx, o)) };
+    (@slice write_parts $ty:ident $cx:ident $d:ident $op:ident $all:tt) => { $crate::operand_part::<$ty>($cx, &$d.$op) };
+    (@slice update_parts $ty:ident $cx:ident $d:ident $op:ident $all:tt) => { $crate::operand_part::<$ty>($cx, &$d.$op) };
+    (@slice opt_write_parts $ty:ident $cx:ident $d:ident $op:ident $all:tt) => { $d.$op.as_ref().map(|o| $crate::operand_part::<$ty>($cx, o)) };
     (@slice alias $ty:ident $cx:ident $d:ident $op:ident $all:tt) => {
         if $crate::same_place($cx, &$d.$op, $crate::kernel!(@first_write $d $all)) { None } else { Some($crate::operand_slice::<$ty>($cx, &$d.$op)) }
     };
@@ -493,6 +508,8 @@ macro_rules! kernel {
         $d.$op.as_ref().map(|o| if $crate::same_place($cx, o, $crate::kernel!(@first_write $d $all)) { None } else { Some($crate::operand_slice::<$ty>($cx, o)) })
     };
     (@first_write $d:ident { write $op:ident : $ty:ident $(, $($rest:tt)*)? }) => { &$d.$op };
+    (@first_write $d:ident { write_parts $op:ident : $ty:ident $(, $($rest:tt)*)? }) => { &$d.$op };
+    (@first_write $d:ident { update_parts $op:ident : $ty:ident $(, $($rest:tt)*)? }) => { &$d.$op };
     (@first_write $d:ident { update $op:ident : $ty:ident $(, $($rest:tt)*)? }) => { &$d.$op };
     (@first_write $d:ident { $kind:ident $op:ident : $ty:ident, $($rest:tt)* }) => { $crate::kernel!(@first_write $d { $($rest)* }) };
 }
@@ -524,6 +541,18 @@ pub unsafe fn operand_slice_mut<'c, T: Elem>(cx: &'c Cx<'_>, o: &Operand) -> &'c
     let ptr = cx.address::<T>(o.mem, o.off, o.bytes);
     // SAFETY: the caller's promise; element types have no invalid bit patterns.
     unsafe { core::slice::from_raw_parts_mut(ptr, o.bytes / size_of::<T>()) }
+}
+
+/// A checked operand that several parts of one call may fill at once.
+///
+/// # Safety
+/// `cx.check` accepted the operand as written; while the result lives, nobody else accesses the elements that the part
+/// writes, and only other parts of the call access the operand at all.
+#[doc(hidden)]
+pub unsafe fn operand_part<'c, T: Elem>(cx: &'c Cx<'_>, o: &Operand) -> PartOut<'c, T> {
+    let first = cx.address::<T>(o.mem, o.off, o.bytes);
+    // SAFETY: the caller's promise; element types have no invalid bit patterns.
+    unsafe { PartOut::new(first, o.bytes / size_of::<T>()) }
 }
 
 /// The const form of [`Cx::check`]: panics, that is fails the build, on an operand outside its region or an overlap.

@@ -35,6 +35,7 @@ pub mod movement;
 pub mod norm;
 #[cfg(feature = "alloc")]
 pub mod objects;
+mod part;
 pub mod peak;
 pub mod pool;
 pub mod quant;
@@ -62,7 +63,7 @@ pub use descriptor::{
     Descriptor, Elem, Entry, Field, FieldMut, Literal, NO_SLOT, ObjectSlot, Operand, OperandView, WHOLE,
 };
 #[doc(hidden)]
-pub use descriptor::{assert_static, kinds, operand_slice, operand_slice_mut, same_place};
+pub use descriptor::{assert_static, kinds, operand_part, operand_slice, operand_slice_mut, same_place};
 pub use dtype::Dtype;
 pub use elementwise::*;
 pub use gemm::scale_add::*;
@@ -81,6 +82,7 @@ pub use movement::*;
 pub use norm::*;
 #[cfg(feature = "alloc")]
 pub use objects::*;
+pub use part::PartOut;
 pub use pool::*;
 pub use quant::*;
 pub use random::*;

@@ -6,7 +6,7 @@
 //! Invariant: a query that may see no key gives zeros, not NaN. Keys past a batch entry's length are never read.
 
 use super::{definition::heads_by_definition, f32::heads_f32};
-use crate::{Elem, Fault, Isa, bf16, kernel, param_enum};
+use crate::{Elem, Fault, Isa, PartOut, bf16, kernel, param_enum};
 use core::ops::Range;
 
 param_enum! {
@@ -30,7 +30,7 @@ kernel! {
     pub struct Attention {
         operands {
             read q: T, read k: T, read v: T, opt mask: T, opt lens: I,
-            update y: T, opt_write scores: T, write scratch: T,
+            update_parts y: T, opt_write_parts scores: T, write scratch: T,
         }
         nums {
             batch, heads, kv_heads, queries, keys, head_size, v_head_size,
@@ -88,8 +88,8 @@ pub(super) struct Operands<'a, T> {
     pub k: &'a [T],
     pub v: &'a [T],
     pub mask: Option<&'a [T]>,
-    pub y: &'a mut [T],
-    pub scores: Option<&'a mut [T]>,
+    pub y: PartOut<'a, T>,
+    pub scores: Option<PartOut<'a, T>>,
     pub scratch: &'a mut [T],
 }
 
@@ -129,8 +129,8 @@ fn attention<T: AttentionElem, I: Copy + TryInto<i64>>(
     v: &[T],
     mask: Option<&[T]>,
     lens: Option<&[I]>,
-    y: &mut [T],
-    scores: Option<&mut [T]>,
+    y: PartOut<'_, T>,
+    scores: Option<PartOut<'_, T>>,
     scratch: &mut [T],
 ) -> Result<(), Fault> {
     let d = &Attention { scale: super::scale_or_default(d.scale, d.head_size), ..d.clone() };
@@ -159,7 +159,7 @@ fn attention<T: AttentionElem, I: Copy + TryInto<i64>>(
             d.mask_keys <= d.keys && within(reach(d.batch, d.heads, d.queries, strides, d.mask_keys), m.len())
         })
         && lens.is_none_or(|l| l.len() == d.batch)
-        && scores.as_deref().is_none_or(|s| n_scores == Some(s.len()))
+        && scores.as_ref().is_none_or(|s| n_scores == Some(s.len()))
         && attention_scratch_len(d.keys, d.head_size, d.v_head_size) <= scratch.len();
     if !ok {
         return Err(Fault::Descriptor);

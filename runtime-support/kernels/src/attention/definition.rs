@@ -12,7 +12,7 @@ pub(super) fn heads_by_definition<T: Real>(
     lens: &dyn Fn(usize) -> usize,
     o: Operands<'_, T>,
 ) {
-    let Operands { q, k, v, mask, y, mut scores, scratch } = o;
+    let Operands { q, k, v, mask, mut y, mut scores, scratch } = o;
     let round = |x: f64| T::put(x).get();
     // Both factors of a product are scaled by the root.
     let root = round(libm::sqrt(f64::from(d.scale)));
@@ -27,14 +27,18 @@ pub(super) fn heads_by_definition<T: Real>(
         for i in 0..d.queries {
             let visible = d.visible(i, len);
             let q = &q[b * d.q_batch + h * d.q_head + i * d.q_row..][..d.head_size];
-            let y = &mut y[b * d.y_batch + h * d.y_head + i * d.y_row..][..d.v_head_size];
+            let at = b * d.y_batch + h * d.y_head + i * d.y_row;
+            // SAFETY: a row of the unit's head, which is the part's alone.
+            let y = unsafe { y.own(at..at + d.v_head_size) };
             let bias = |j: usize| match (visible.contains(&j), mask) {
                 (false, _) => f64::NEG_INFINITY,
                 (true, None) => 0.0,
                 (true, Some(_)) if j >= d.mask_keys => f64::NEG_INFINITY,
                 (true, Some(m)) => m[d.mask_at(b, h, i) + j].get(),
             };
-            let mut out = scores.as_deref_mut().map(|s| &mut s[(unit * d.queries + i) * d.keys..][..d.keys]);
+            let at = (unit * d.queries + i) * d.keys;
+            // SAFETY: as above.
+            let mut out = scores.as_mut().map(|s| unsafe { s.own(at..at + d.keys) });
             let mut put = |stage: ScoreStage, j: usize, x: f64| {
                 if let (Some(out), true) = (out.as_deref_mut(), stage == d.stage) {
                     out[j] = T::put(x);

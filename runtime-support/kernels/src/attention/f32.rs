@@ -6,9 +6,9 @@
 
 use super::core::{Attention, Operands, QUERY_BLOCK, ScoreStage};
 use crate::gemm::pack::{PANEL, pack_panel_transposed};
-use crate::gemm::{BLayout, GemmParams, Residual, pack_b_into, packed_len, product_f32};
+use crate::gemm::{BLayout, GemmParams, Residual, pack_b_into, packed_len, product_f32, product_f32_units};
 use crate::simd::{F32x16, LANES, Simd, math};
-use crate::{Fault, Isa, simd_fn};
+use crate::{Fault, Isa, PartOut, simd_fn};
 use core::ops::Range;
 
 /// Up to this many queries K is not packed.
@@ -23,7 +23,7 @@ pub(super) fn heads_f32(
     lens: &dyn Fn(usize) -> usize,
     o: Operands<'_, f32>,
 ) -> Result<(), Fault> {
-    let Operands { q, k, v, mask, y, mut scores, scratch } = o;
+    let Operands { q, k, v, mask, mut y, mut scores, scratch } = o;
     let (packed, rest) = scratch.split_at_mut((d.keys + PANEL) * d.head_size);
     // V is packed, or a product with it in place needs room: of one panel.
     let (packed_v, block) = rest.split_at_mut((d.keys + PANEL) * (d.v_head_size + PANEL));
@@ -62,7 +62,8 @@ pub(super) fn heads_f32(
             // A panel cannot be entered in its middle.
             let low = low.min(high) / PANEL * PANEL;
             let rows = Rows { b, h, from, len, q: &q[b * d.q_batch + h * d.q_head + from * d.q_row..] };
-            let y = &mut y[b * d.y_batch + h * d.y_head + from * d.y_row..];
+            let at = b * d.y_batch + h * d.y_head + from * d.y_row;
+            let mut y = HeadOut { y: &mut y, at, stride: d.y_row, size: d.v_head_size };
             let mut states = [RowState::START; QUERY_BLOCK];
             // Scores are given out as whole rows; few queries make short ones anyway.
             let step = if few || scores.is_some() { (high - low).max(1) } else { KEY_BLOCK };
@@ -78,17 +79,19 @@ pub(super) fn heads_f32(
                     let k = &packed[at * d.head_size..];
                     product_f32(isa, &p, rows.q, k, None, Residual::None, block, &mut [])
                 };
-                let scores = scores.as_deref_mut().map(|s| &mut s[(unit * d.queries + from) * d.keys..]);
-                rows.softmax(isa, d, mask, &keys, block, &mut states, (at > low).then_some(&mut *y), scores);
+                let at_query = |i: usize| (unit * d.queries + i) * d.keys;
+                // SAFETY: rows of the unit's head, which are the part's alone.
+                let scores = scores.as_mut().map(|s| unsafe { s.own(at_query(from)..at_query(to)) });
+                rows.softmax(isa, d, mask, &keys, block, &mut states, (at > low).then_some(&mut y), scores);
                 let residual = if at > low { Residual::Output } else { Residual::None };
                 let p = GemmParams { ldc: d.y_row, ..GemmParams::packed(to - from, d.v_head_size, keys.len()) };
                 let ok = ok
                     && if few {
                         let p = GemmParams { ldb: d.v_row, b_layout: BLayout::Rows, ..p };
                         let v = v.get(at * d.v_row..).unwrap_or_default();
-                        product_f32(isa, &p, block, v, None, residual, y, packed_v)
+                        y.product(isa, &p, 0, block, v, residual, packed_v)
                     } else {
-                        weighted_values(isa, &p, block, packed_v, at, len, residual, y)
+                        weighted_values(isa, &p, block, packed_v, at, len, residual, &mut y)
                     };
                 if !ok {
                     return Err(Fault::Descriptor);
@@ -96,12 +99,48 @@ pub(super) fn heads_f32(
                 at += step;
             }
             for (i, state) in states[..to - from].iter().enumerate() {
-                scale(isa, &mut y[i * d.y_row..][..d.v_head_size], state.inverse());
+                scale(isa, y.row(i), state.inverse());
             }
             from = to;
         }
     }
     Ok(())
+}
+
+/// Where the rows of a block of one head's queries go. Rows of other heads, which may be other parts', lie between them.
+struct HeadOut<'o, 'a> {
+    y: &'o mut PartOut<'a, f32>,
+    /// First element of the first row, elements from row to row, and elements of a row.
+    at: usize,
+    stride: usize,
+    size: usize,
+}
+
+impl HeadOut<'_, '_> {
+    /// One row.
+    fn row(&mut self, i: usize) -> &mut [f32] {
+        let at = self.at + i * self.stride;
+        // SAFETY: a row of the part's head.
+        unsafe { self.y.own(at..at + self.size) }
+    }
+
+    /// A product into the rows' columns from `column` on; `p.n` of them.
+    fn product(
+        &mut self,
+        isa: Isa,
+        p: &GemmParams,
+        column: usize,
+        a: &[f32],
+        b: &[f32],
+        residual: Residual<'_>,
+        scratch: &mut [f32],
+    ) -> bool {
+        let at = self.at + column;
+        let Some(len) = self.y.len().checked_sub(at).filter(|_| column + p.n <= self.size) else { return false };
+        let c = core::ptr::slice_from_raw_parts_mut(self.y.as_mut_ptr().wrapping_add(at), len);
+        // SAFETY: rows of the part's head, `ldc` apart, and in them columns that are there.
+        unsafe { product_f32_units(isa, p, 0..p.units(), a, b, None, residual, c, scratch) }
+    }
 }
 
 /// What a query has seen so far.
@@ -151,7 +190,7 @@ impl Rows<'_> {
         keys: &Range<usize>,
         block: &mut [f32],
         states: &mut [RowState; QUERY_BLOCK],
-        mut y: Option<&mut [f32]>,
+        mut y: Option<&mut HeadOut<'_, '_>>,
         mut scores: Option<&mut [f32]>,
     ) {
         for (i, row) in block.chunks_exact_mut(keys.len()).enumerate() {
@@ -163,7 +202,7 @@ impl Rows<'_> {
             }
             let factor = exponentials(isa, d, row, keys.start, visible, mask, &mut states[i]);
             if let (Some(y), true) = (y.as_deref_mut(), factor != 1.0) {
-                scale(isa, &mut y[i * d.y_row..][..d.v_head_size], factor);
+                scale(isa, y.row(i), factor);
             }
             if let (Some(out), ScoreStage::Probability) = (out, d.stage) {
                 let inverse = states[i].inverse();
@@ -194,16 +233,16 @@ fn weighted_values(
     low: usize,
     len: usize,
     residual: Residual<'_>,
-    y: &mut [f32],
+    y: &mut HeadOut<'_, '_>,
 ) -> bool {
     if low == 0 && p.k == len {
-        return product_f32(isa, p, block, packed_v, None, residual, y, &mut []);
+        return y.product(isa, p, 0, block, packed_v, residual, &mut []);
     }
     (0..p.n.div_ceil(PANEL)).all(|panel| {
         let n = PANEL.min(p.n - panel * PANEL);
         let p = GemmParams { n, ..*p };
         let b = &packed_v[(panel * len + low) * PANEL..];
-        product_f32(isa, &p, block, b, None, residual, &mut y[panel * PANEL..], &mut [])
+        y.product(isa, &p, panel * PANEL, block, b, residual, &mut [])
     })
 }
 

@@ -14,12 +14,12 @@ use super::geometry::{ConvShape, Plan};
 use super::tile::{TileArgs, Tiling};
 use super::transpose::Transposed;
 use crate::descriptor::part_end;
-use crate::{Activation, Fault, Isa, activation, kernel};
+use crate::{Activation, Fault, Isa, PartOut, activation, kernel};
 
 kernel! {
     /// Convolution of blocked input. Units `part_begin..part_end` of [`conv_blocked_units`](super::conv_blocked_units).
     pub struct ConvBlocked {
-        operands { read x: T, read weights: T, opt bias: T, write y: T, opt_alias residual: T, opt_write scratch: T }
+        operands { read x: T, read weights: T, opt bias: T, write_parts y: T, opt_alias residual: T, opt_write scratch: T }
         nums { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups, part_begin, part_end }
         params { activation: Activation }
     }
@@ -31,7 +31,7 @@ kernel! {
     /// Convolution of plain input with few channels. Units `part_begin..part_end` of
     /// [`conv_first_units`](super::conv_first_units).
     pub struct ConvFirst {
-        operands { read x: T, read weights: T, opt bias: T, write y: T, opt_alias residual: T, opt_write scratch: T }
+        operands { read x: T, read weights: T, opt bias: T, write_parts y: T, opt_alias residual: T, opt_write scratch: T }
         nums { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, part_begin, part_end }
         params { activation: Activation }
     }
@@ -61,7 +61,7 @@ fn conv_blocked(
     x: &[f32],
     weights: &[f32],
     bias: Option<&[f32]>,
-    y: &mut [f32],
+    y: PartOut<'_, f32>,
     residual: Option<Option<&[f32]>>,
     scratch: Option<&mut [f32]>,
 ) -> Result<(), Fault> {
@@ -75,7 +75,7 @@ fn conv_first(
     x: &[f32],
     weights: &[f32],
     bias: Option<&[f32]>,
-    y: &mut [f32],
+    y: PartOut<'_, f32>,
     residual: Option<Option<&[f32]>>,
     scratch: Option<&mut [f32]>,
 ) -> Result<(), Fault> {
@@ -88,7 +88,7 @@ pub(super) struct Call<'a> {
     pub(super) x: &'a [f32],
     pub(super) weights: &'a [f32],
     pub(super) bias: Option<&'a [f32]>,
-    pub(super) y: &'a mut [f32],
+    pub(super) y: PartOut<'a, f32>,
     pub(super) residual: Option<Option<&'a [f32]>>,
     pub(super) scratch: Option<&'a mut [f32]>,
     pub(super) activation: Activation,
@@ -107,7 +107,7 @@ impl Call<'_> {
 
     /// Runs a plan over valid extents; with `transposed`, the plan is that of its dense form.
     pub(super) fn run_plan<const LANE: usize>(
-        self,
+        mut self,
         isa: Isa,
         shape: &ConvShape,
         plan: &Plan,

@@ -9,12 +9,12 @@
 
 use super::geometry::ConvShape;
 use crate::simd::{F32x16, LANES, Simd};
-use crate::{Activation, Fault, Isa, activation, kernel, simd_fn};
+use crate::{Activation, Fault, Isa, PartOut, activation, kernel, simd_fn};
 
 kernel! {
     /// Depthwise convolution. Units `part_begin..part_end` of [`depthwise_units`].
     pub struct Depthwise {
-        operands { read x: T, read weights: T, opt bias: T, write y: T, opt_alias residual: T }
+        operands { read x: T, read weights: T, opt bias: T, write_parts y: T, opt_alias residual: T }
         nums { n, c, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, part_begin, part_end }
         params { activation: Activation }
     }
@@ -41,7 +41,7 @@ fn depthwise(
     x: &[f32],
     weights: &[f32],
     bias: Option<&[f32]>,
-    y: &mut [f32],
+    mut y: PartOut<'_, f32>,
     residual: Option<Option<&[f32]>>,
 ) -> Result<(), Fault> {
     let s = d.shape();

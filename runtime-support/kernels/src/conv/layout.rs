@@ -3,12 +3,12 @@
 //! In: one of them. Out: the other; to blocked, pad lanes become zero, from blocked, they are not read.
 //! A unit is one channel block of one image; units write disjoint elements.
 
-use crate::{Fault, Isa, kernel};
+use crate::{Fault, Isa, PartOut, kernel};
 
 kernel! {
     /// Plain to blocked. Units `part_begin..part_end` of n·⌈c/16⌉.
     pub struct ToBlocked16 {
-        operands { read x: T, write y: T }
+        operands { read x: T, write_parts y: T }
         nums { n, c, spatial, part_begin, part_end }
     }
     entries { to_blocked16_f32 { T = f32 } }
@@ -18,7 +18,7 @@ kernel! {
 kernel! {
     /// Blocked to plain. Units `part_begin..part_end` of n·⌈c/16⌉.
     pub struct FromBlocked16 {
-        operands { read x: T, write y: T }
+        operands { read x: T, write_parts y: T }
         nums { n, c, spatial, part_begin, part_end }
     }
     entries { from_blocked16_f32 { T = f32 } }
@@ -38,7 +38,7 @@ fn check(len: usize, blocked: usize, [n, c, spatial, begin, end]: [usize; 5]) ->
     if fits && begin <= end && end <= blocked16_units(n, c) { Ok(()) } else { Err(Fault::Descriptor) }
 }
 
-fn to_blocked16(isa: Isa, d: &ToBlocked16, x: &[f32], y: &mut [f32]) -> Result<(), Fault> {
+fn to_blocked16(isa: Isa, d: &ToBlocked16, x: &[f32], mut y: PartOut<'_, f32>) -> Result<(), Fault> {
     check(x.len(), y.len(), [d.n, d.c, d.spatial, d.part_begin, d.part_end])?;
     if d.spatial == 0 {
         return Ok(());
@@ -48,7 +48,8 @@ fn to_blocked16(isa: Isa, d: &ToBlocked16, x: &[f32], y: &mut [f32]) -> Result<(
         let (image, block) = (unit / blocks, unit % blocks);
         let lanes = (d.c - block * 16).min(16);
         let from = &x[(image * d.c + block * 16) * d.spatial..][..lanes * d.spatial];
-        let to = &mut y[unit * d.spatial * 16..][..d.spatial * 16];
+        // SAFETY: the unit's block of one image, which is the part's alone.
+        let to = unsafe { y.own(unit * d.spatial * 16..(unit + 1) * d.spatial * 16) };
         let whole = d.spatial / 8 * 8;
         for half in 0..2 {
             let lanes = lanes.saturating_sub(half * 8).min(8);
@@ -69,7 +70,7 @@ fn to_blocked16(isa: Isa, d: &ToBlocked16, x: &[f32], y: &mut [f32]) -> Result<(
     Ok(())
 }
 
-fn from_blocked16(isa: Isa, d: &FromBlocked16, x: &[f32], y: &mut [f32]) -> Result<(), Fault> {
+fn from_blocked16(isa: Isa, d: &FromBlocked16, x: &[f32], mut y: PartOut<'_, f32>) -> Result<(), Fault> {
     check(y.len(), x.len(), [d.n, d.c, d.spatial, d.part_begin, d.part_end])?;
     if d.spatial == 0 {
         return Ok(());
@@ -79,7 +80,9 @@ fn from_blocked16(isa: Isa, d: &FromBlocked16, x: &[f32], y: &mut [f32]) -> Resu
         let (image, block) = (unit / blocks, unit % blocks);
         let lanes = (d.c - block * 16).min(16);
         let from = &x[unit * d.spatial * 16..][..d.spatial * 16];
-        let to = &mut y[(image * d.c + block * 16) * d.spatial..][..lanes * d.spatial];
+        let at = (image * d.c + block * 16) * d.spatial;
+        // SAFETY: the unit's channels of one image, which are the part's alone.
+        let to = unsafe { y.own(at..at + lanes * d.spatial) };
         let whole = d.spatial / 8 * 8;
         for half in 0..2 {
             let lanes = lanes.saturating_sub(half * 8).min(8);

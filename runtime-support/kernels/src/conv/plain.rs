@@ -12,13 +12,13 @@ use super::sweep::{CHANNELS, Sums, Sweep, VECTORS, sums};
 use super::{WindowShape, rows};
 use crate::descriptor::part_end;
 use crate::simd::LANES;
-use crate::{Activation, Elem, Fault, Isa, activation, kernel};
+use crate::{Activation, Elem, Fault, Isa, PartOut, activation, kernel};
 
 kernel! {
     /// Convolution; weights `[OC, C/groups, KD, KH, KW]`. Units `part_begin..part_end` of [`conv_plain_units`].
     /// Types other than `f32` take no activation.
     pub struct ConvPlain {
-        operands { read x: T, read weights: T, opt bias: T, write y: T, opt_alias residual: T, opt_write scratch: T }
+        operands { read x: T, read weights: T, opt bias: T, write_parts y: T, opt_alias residual: T, opt_write scratch: T }
         nums { n, ic, oc, groups, part_begin, part_end }
         arrays { x_dims: 3, y_dims: 3, kernel: 3, strides: 3, dilations: 3, pads: 3 }
         params { activation: Activation }
@@ -31,7 +31,7 @@ kernel! {
     /// Transposed convolution; weights `[C, OC/groups, KD, KH, KW]`; output padding shows in `y_dims`. Units
     /// `part_begin..part_end` of [`conv_transpose_units`]. Types other than `f32` take no activation.
     pub struct ConvTranspose {
-        operands { read x: T, read weights: T, opt bias: T, write y: T, opt_alias residual: T, opt_write scratch: T }
+        operands { read x: T, read weights: T, opt bias: T, write_parts y: T, opt_alias residual: T, opt_write scratch: T }
         nums { n, ic, oc, groups, part_begin, part_end }
         arrays { x_dims: 3, y_dims: 3, kernel: 3, strides: 3, dilations: 3, pads: 3 }
         params { activation: Activation }
@@ -81,7 +81,7 @@ pub struct PlainCall<'a, T> {
     pub(super) x: &'a [T],
     pub(super) weights: &'a [T],
     pub(super) bias: Option<&'a [T]>,
-    pub(super) y: &'a mut [T],
+    pub(super) y: PartOut<'a, T>,
     pub(super) residual: Option<Option<&'a [T]>>,
     pub(super) scratch: &'a mut [T],
 }
@@ -94,7 +94,7 @@ macro_rules! bodies {
             x: &[T],
             weights: &[T],
             bias: Option<&[T]>,
-            y: &mut [T],
+            y: PartOut<'_, T>,
             residual: Option<Option<&[T]>>,
             scratch: Option<&mut [T]>,
         ) -> Result<(), Fault> {
@@ -525,21 +525,29 @@ impl Place {
     /// Adds the residual, applies the activation, stores pixels `at..` of the band.
     fn finish(&self, isa: Isa, c: &mut PlainCall<'_, f32>, volume: usize, at: usize, sums: &mut [f32]) {
         if let Some(residual) = c.residual {
-            let residual = residual.unwrap_or(c.y);
             self.runs(at, sums.len(), |out, i, n| {
                 for k in 0..n {
-                    sums[i + k] += residual[volume + out + k * self.col_step];
+                    let at = volume + out + k * self.col_step;
+                    sums[i + k] += match residual {
+                        Some(residual) => residual[at],
+                        // SAFETY: a pixel of the unit, which is the part's alone.
+                        None => unsafe { c.y.own(at..at + 1)[0] },
+                    };
                 }
             });
         }
         activation::apply(isa, c.activation, sums);
-        let y = &mut c.y[volume..volume + self.volume];
         self.runs(at, sums.len(), |out, i, n| {
-            if self.col_step == 1 {
-                y[out..out + n].copy_from_slice(&sums[i..i + n]);
-            } else {
-                for k in 0..n {
-                    y[out + k * self.col_step] = sums[i + k];
+            let at = volume + out;
+            // SAFETY: pixels of the unit, which are the part's alone; between them may lie those of other phases.
+            unsafe {
+                if self.col_step == 1 {
+                    c.y.own(at..at + n).copy_from_slice(&sums[i..i + n]);
+                } else {
+                    for k in 0..n {
+                        let at = at + k * self.col_step;
+                        c.y.own(at..at + 1)[0] = sums[i + k];
+                    }
                 }
             }
         });

@@ -64,11 +64,12 @@ impl<'a, T: RowElem> Rows<'a, T> {
             let channel = group * ocg + o;
             let at = (((image * c.oc + channel) * od + depth) * oh + row) * ow;
             let bias = c.bias.map_or(T::default(), |b| b[channel]);
-            let y = &mut c.y[at..at + ow];
-            for q in col..end {
-                y[q] = match c.residual {
+            // SAFETY: columns of the unit, which are the part's alone; the row's others may be another unit's.
+            let y = unsafe { c.y.own(at + col..at + end.max(col)) };
+            for (q, y) in (col..end).zip(&mut *y) {
+                *y = match c.residual {
                     None => bias,
-                    Some(None) => bias.plus(y[q]),
+                    Some(None) => bias.plus(*y),
                     Some(Some(r)) => bias.plus(r[at + q]),
                 };
             }
@@ -106,7 +107,7 @@ fn input(transposed: bool, g: &WindowShape, axis: usize, out: usize, tap: usize)
     }
 }
 
-/// `y[q] += w · x[q·stride + tap − pad]` for `q` in `begin..end` where that lies in `x`.
+/// `y[q] += w · x[q·stride + tap − pad]` for `q` in `begin..end` where that lies in `x`; the slice `y` is those.
 #[inline(always)]
 fn accumulate<T: RowElem>(x: &[T], y: &mut [T], w: T, [stride, pad, tap]: [usize; 3], begin: usize, end: usize) {
     let first = pad.saturating_sub(tap).div_ceil(stride).max(begin);
@@ -116,23 +117,23 @@ fn accumulate<T: RowElem>(x: &[T], y: &mut [T], w: T, [stride, pad, tap]: [usize
     }
     let x = &x[first * stride + tap - pad..];
     if stride == 1 {
-        for (y, &x) in y[first..last].iter_mut().zip(x) {
+        for (y, &x) in y[first - begin..last - begin].iter_mut().zip(x) {
             *y = y.plus_product(w, x);
         }
     } else {
-        for (q, y) in y[first..last].iter_mut().enumerate() {
+        for (q, y) in y[first - begin..last - begin].iter_mut().enumerate() {
             *y = y.plus_product(w, x[q * stride]);
         }
     }
 }
 
-/// `y[j·stride + tap − pad] += w · x[j]` where that lies in `begin..end`.
+/// `y[j·stride + tap − pad] += w · x[j]` where that lies in `begin..end`; the slice `y` is those.
 #[inline(always)]
 fn scatter<T: RowElem>(x: &[T], y: &mut [T], w: T, [stride, pad, tap]: [usize; 3], begin: usize, end: usize) {
     let first = (begin + pad).saturating_sub(tap).div_ceil(stride).min(x.len());
     let last = (end + pad).saturating_sub(tap).div_ceil(stride).clamp(first, x.len());
     for (j, &x) in x[first..last].iter().enumerate() {
-        let q = (first + j) * stride + tap - pad;
+        let q = (first + j) * stride + tap - pad - begin;
         y[q] = y[q].plus_product(w, x);
     }
 }

@@ -11,14 +11,14 @@ use super::blocked::{Band, Call, Operands};
 use super::geometry::{ConvShape, Plan};
 use super::plain::{Taps, div_floor};
 use super::tile::TileArgs;
-use crate::{Activation, Fault, Isa, kernel};
+use crate::{Activation, Fault, Isa, PartOut, kernel};
 
 kernel! {
     /// Transposed convolution of blocked input; right and bottom padding and output padding show in `oh` and `ow`. Padding
     /// before the first tap is at most that of a full overlap (`pt < (kh − 1)·dy + sy`). Units `part_begin..part_end` of
     /// [`conv_transpose_blocked_units`].
     pub struct ConvTransposeBlocked {
-        operands { read x: T, read weights: T, opt bias: T, write y: T, opt_alias residual: T, opt_write scratch: T }
+        operands { read x: T, read weights: T, opt bias: T, write_parts y: T, opt_alias residual: T, opt_write scratch: T }
         nums { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups, part_begin, part_end }
         params { activation: Activation }
     }
@@ -50,7 +50,7 @@ fn conv_transpose_blocked(
     x: &[f32],
     weights: &[f32],
     bias: Option<&[f32]>,
-    y: &mut [f32],
+    y: PartOut<'_, f32>,
     residual: Option<Option<&[f32]>>,
     scratch: Option<&mut [f32]>,
 ) -> Result<(), Fault> {

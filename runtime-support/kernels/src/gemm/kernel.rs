@@ -8,7 +8,7 @@ use super::f32::{Residual, product_f32_units};
 use super::generic::{Numeric, matmul_generic};
 use super::int8::{Int8Operands, Int8Params, Quantized, Scaling, product_int8_units};
 use super::params::{BLayout, GemmParams};
-use crate::{Activation, Fault, Isa, kernel};
+use crate::{Activation, Fault, Isa, PartOut, kernel};
 
 kernel! {
     /// `c = activation(a · b + bias + residual)` over two levels of batch; the fields are those of [`GemmParams`].
@@ -16,7 +16,7 @@ kernel! {
     /// `c` is `update`: of several streams each writes its share. `scratch` has [`GemmParams::scratch_len`] elements, for
     /// each stream its own; it may be absent where that is 0.
     pub struct Gemm {
-        operands { read a: T, read b: T, opt bias: T, opt_alias residual: T, update c: T, opt_write scratch: T }
+        operands { read a: T, read b: T, opt bias: T, opt_alias residual: T, update_parts c: T, opt_write scratch: T }
         nums { m, n, k, lda, ldb, ldc, ld_residual }
         arrays { batch: 2, a_batch: 2, b_batch: 2, c_batch: 2, residual_batch: 2 }
         params {
@@ -58,7 +58,7 @@ fn gemm(
     b: &[f32],
     bias: Option<&[f32]>,
     residual: Option<Option<&[f32]>>,
-    c: &mut [f32],
+    mut c: PartOut<'_, f32>,
     scratch: Option<&mut [f32]>,
 ) -> Result<(), Fault> {
     let p = d.problem();
@@ -72,7 +72,8 @@ fn gemm(
         Some(Some(r)) => Residual::Of(r),
     };
     let units = p.share(i as usize, n as usize);
-    // SAFETY: `c` is borrowed exclusively here; over streams, the shares of a descriptor are disjoint.
+    let c = c.as_mut_slice_ptr();
+    // SAFETY: the units of this share, whose elements of `c` are this part's alone.
     let ok = unsafe { product_f32_units(isa, &p, units, a, b, bias, residual, c, scratch.unwrap_or_default()) };
     if ok { Ok(()) } else { Err(Fault::Descriptor) }
 }
@@ -114,7 +115,7 @@ kernel! {
     pub struct GemmInt8 {
         operands {
             read a: A, read b: i8, read b_sums: i32, opt a_zero: A, opt b_zero: i8, opt bias: i32,
-            opt a_scale: f32, opt b_scale: f32, opt c_scale: f32, opt c_zero: C, opt bias_f32: f32, update c: C
+            opt a_scale: f32, opt b_scale: f32, opt c_scale: f32, opt c_zero: C, opt bias_f32: f32, update_parts c: C
         }
         nums { m, n, k, lda, ldc }
         params {
@@ -167,7 +168,7 @@ fn gemm_int8<A: Byte, C: Quantized>(
     c_scale: Option<&[f32]>,
     c_zero: Option<&[C]>,
     bias_f32: Option<&[f32]>,
-    c: &mut [C],
+    mut c: PartOut<'_, C>,
 ) -> Result<(), Fault> {
     let p = Int8Params { m: d.m, n: d.n, k: d.k, lda: d.lda, ldc: d.ldc, a_signed: A::SIGNED };
     let operands = Int8Operands {
@@ -192,8 +193,8 @@ fn gemm_int8<A: Byte, C: Quantized>(
         return Err(Fault::Descriptor);
     }
     let units = p.share(i as usize, n as usize);
-    // SAFETY: `c` is borrowed exclusively here; over streams, the shares of a descriptor are disjoint.
-    let ok = unsafe { product_int8_units(isa, &p, units, &operands, &scaling, c) };
+    // SAFETY: the units of this share, whose elements of `c` are this part's alone.
+    let ok = unsafe { product_int8_units(isa, &p, units, &operands, &scaling, c.as_mut_slice_ptr()) };
     if ok { Ok(()) } else { Err(Fault::Descriptor) }
 }
 

@@ -5,12 +5,12 @@
 use super::root::root;
 use super::{PoolKind, valid_taps};
 use crate::simd::{F32x16, Simd};
-use crate::{Fault, Isa, kernel, simd_fn};
+use crate::{Fault, Isa, PartOut, kernel, simd_fn};
 
 kernel! {
     /// Pool over windows. Units `part_begin..part_end` of [`pool_blocked_units`].
     pub struct PoolBlocked {
-        operands { read x: T, write y: T }
+        operands { read x: T, write_parts y: T }
         nums { n, c, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, pb, pr, part_begin, part_end }
         params { kind: PoolKind, p: u32 }
     }
@@ -21,7 +21,7 @@ kernel! {
 kernel! {
     /// Pool over whole images of `spatial` pixels. Units `part_begin..part_end` of n·⌈c/16⌉.
     pub struct GlobalPoolBlocked {
-        operands { read x: T, write y: T }
+        operands { read x: T, write_parts y: T }
         nums { n, c, spatial, part_begin, part_end }
         params { kind: PoolKind, p: u32 }
     }
@@ -39,7 +39,7 @@ pub(super) fn bounded(xs: &[usize]) -> bool {
     xs.iter().try_fold(1usize, |a, &x| a.checked_mul(x + 1)).is_some_and(|p| p < 1 << 48)
 }
 
-fn pool_blocked(isa: Isa, d: &PoolBlocked, x: &[f32], y: &mut [f32]) -> Result<(), Fault> {
+fn pool_blocked(isa: Isa, d: &PoolBlocked, x: &[f32], mut y: PartOut<'_, f32>) -> Result<(), Fault> {
     let steps = [d.kh, d.kw, d.sy, d.sx, d.dy, d.dx];
     let sane = steps.iter().all(|&v| (1..1 << 40).contains(&v))
         && [d.n, d.c, d.h, d.w, d.oh, d.ow, d.pt, d.pl, d.pb, d.pr].iter().all(|&v| v < 1 << 40)
@@ -158,7 +158,7 @@ simd_fn! {
     }
 }
 
-fn global_pool_blocked(isa: Isa, d: &GlobalPoolBlocked, x: &[f32], y: &mut [f32]) -> Result<(), Fault> {
+fn global_pool_blocked(isa: Isa, d: &GlobalPoolBlocked, x: &[f32], mut y: PartOut<'_, f32>) -> Result<(), Fault> {
     if !bounded(&[d.n, d.c.saturating_add(16), d.spatial]) {
         return Err(Fault::Descriptor);
     }
@@ -167,6 +167,8 @@ fn global_pool_blocked(isa: Isa, d: &GlobalPoolBlocked, x: &[f32], y: &mut [f32]
     if !fits || d.part_begin > d.part_end || d.part_end > planes {
         return Err(Fault::Descriptor);
     }
+    // SAFETY: 16 elements for each of the part's units, which are the part's alone.
+    let y = unsafe { y.own(d.part_begin * 16..d.part_end * 16) };
     match d.kind {
         PoolKind::Max => global::<MAX>(isa, d, x, y),
         PoolKind::Average | PoolKind::AverageWithPads => global::<SUM>(isa, d, x, y),
@@ -176,6 +178,7 @@ fn global_pool_blocked(isa: Isa, d: &GlobalPoolBlocked, x: &[f32], y: &mut [f32]
 }
 
 simd_fn! {
+    /// `y` begins with the first unit's pixels.
     fn global<S>[const OP: u8][OP](s, d: &GlobalPoolBlocked, x: &[f32], y: &mut [f32]) {
         for unit in d.part_begin..d.part_end {
             let image = &x[unit * d.spatial * 16..][..d.spatial * 16];
@@ -199,7 +202,7 @@ simd_fn! {
                 PoolKind::Average | PoolKind::AverageWithPads => all / s.splat(d.spatial as f32),
                 PoolKind::Lp => lp(s, all, d.p),
             };
-            v.store_slice(y, unit * 16);
+            v.store_slice(y, (unit - d.part_begin) * 16);
         }
     }
 }

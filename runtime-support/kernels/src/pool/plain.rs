@@ -5,13 +5,13 @@
 use super::blocked::bounded;
 use super::root::{power, root};
 use super::{PoolKind, valid_taps};
-use crate::{Elem, Fault, Isa, kernel, simd_fn};
+use crate::{Elem, Fault, Isa, PartOut, kernel, simd_fn};
 
 kernel! {
     /// Pool over windows; `planes` is batch · channels. Units `part_begin..part_end` of `planes·y[0]·y[1]`.
     /// Integers have maxima only.
     pub struct Pool {
-        operands { read x: T, write y: T }
+        operands { read x: T, write_parts y: T }
         nums { planes, part_begin, part_end }
         arrays { x_dims: 3, y_dims: 3, kernel: 3, strides: 3, dilations: 3, pads_begin: 3, pads_end: 3 }
         params { kind: PoolKind, p: u32 }
@@ -24,7 +24,7 @@ kernel! {
     /// Maximum over windows and its position: the index in `x` as a whole, spatial dimensions in row-major order or (`column_major`)
     /// in column-major order. The first of equal values counts. Units as for [`Pool`].
     pub struct MaxPoolIndices {
-        operands { read x: T, write y: T, write indices: I }
+        operands { read x: T, write_parts y: T, write_parts indices: I }
         nums { planes, part_begin, part_end }
         arrays { x_dims: 3, y_dims: 3, kernel: 3, strides: 3, dilations: 3, pads_begin: 3 }
         params { column_major: bool }
@@ -141,7 +141,7 @@ impl Windows<'_> {
     }
 }
 
-fn pool<T: PoolElem>(isa: Isa, d: &Pool, x: &[T], y: &mut [T]) -> Result<(), Fault> {
+fn pool<T: PoolElem>(isa: Isa, d: &Pool, x: &[T], mut y: PartOut<'_, T>) -> Result<(), Fault> {
     let g = Windows {
         planes: d.planes,
         x: &d.x_dims,
@@ -157,6 +157,9 @@ fn pool<T: PoolElem>(isa: Isa, d: &Pool, x: &[T], y: &mut [T]) -> Result<(), Fau
     if x.len() < x_len || y.len() < y_len || !in_parts {
         return Err(Fault::Descriptor);
     }
+    let ow = d.y_dims[2];
+    // SAFETY: the rows of the part's units, which are the part's alone.
+    let y = unsafe { y.own(d.part_begin * ow..d.part_end * ow) };
     let (zero, p) = (T::default(), d.p);
     match d.kind {
         PoolKind::Max => rows(isa, d, &g, x, y, T::LOWEST, |a, v| if v > a { v } else { a }, |v, _| v),
@@ -170,6 +173,7 @@ fn pool<T: PoolElem>(isa: Isa, d: &Pool, x: &[T], y: &mut [T]) -> Result<(), Fau
 
 simd_fn! {
     /// Combines row after row of taps into each output row, then finishes it; `finish` gets the number of taps to average over.
+    /// `y` begins with the first unit's row.
     fn rows<S>[T: PoolElem, F: Fn(T, T) -> T, G: Fn(T, usize) -> T][T, F, G](
         s, d: &Pool, g: &Windows<'_>, x: &[T], y: &mut [T], neutral: T, combine: F, finish: G,
     ) {
@@ -186,7 +190,7 @@ simd_fn! {
             let (plane, z, r) = (unit / (od * oh), unit / oh % od, unit % oh);
             let (zs, z0, z1) = g.taps(0, z);
             let (rs, r0, r1) = g.taps(1, r);
-            let out = &mut y[unit * ow..][..ow];
+            let out = &mut y[(unit - d.part_begin) * ow..][..ow];
             out.fill(neutral);
             for tz in z0..z1 {
                 for tr in r0..r1 {
@@ -239,8 +243,8 @@ fn max_pool_indices<T: PoolElem>(
     _: Isa,
     d: &MaxPoolIndices,
     x: &[T],
-    y: &mut [T],
-    indices: &mut [i64],
+    mut y: PartOut<'_, T>,
+    mut indices: PartOut<'_, i64>,
 ) -> Result<(), Fault> {
     let g = Windows {
         planes: d.planes,
@@ -260,6 +264,8 @@ fn max_pool_indices<T: PoolElem>(
     let [xd, xh, xw] = d.x_dims;
     let [od, oh, ow] = d.y_dims;
     for unit in d.part_begin..d.part_end {
+        // SAFETY: the unit's row, which is the part's alone.
+        let (y, indices) = unsafe { (y.own(unit * ow..(unit + 1) * ow), indices.own(unit * ow..(unit + 1) * ow)) };
         let (plane, z, r) = (unit / (od * oh), unit / oh % od, unit % oh);
         let (zs, z0, z1) = g.taps(0, z);
         let (rs, r0, r1) = g.taps(1, r);
@@ -281,8 +287,8 @@ fn max_pool_indices<T: PoolElem>(
             }
             let (v, [i, j, k]) = best.unwrap_or((T::LOWEST, [0; 3]));
             let spatial = if d.column_major { (k * xh + j) * xd + i } else { (i * xh + j) * xw + k };
-            y[unit * ow + q] = v;
-            indices[unit * ow + q] = (plane * xd * xh * xw + spatial) as i64;
+            y[q] = v;
+            indices[q] = (plane * xd * xh * xw + spatial) as i64;
         }
     }
     Ok(())

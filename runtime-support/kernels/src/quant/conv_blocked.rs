@@ -10,14 +10,14 @@ use super::conv_tile::{ConvTile, Emission, Tiling};
 use crate::conv::ConvShape;
 use crate::descriptor::part_end;
 use crate::gemm::int8::dot::Kernels;
-use crate::{Fault, Isa, kernel};
+use crate::{Fault, Isa, PartOut, kernel};
 
 kernel! {
     /// Convolution of blocked input. Units `part_begin..part_end` of [`qconv_units`]. Codes are bytes: signed ones are
     /// made unsigned by flipping the highest bit, of `x` where `x_flip` is 0x80, of `y` where `y_flip` is; the zero
     /// points and limits here count after that.
     pub struct QConvBlocked {
-        operands { read x: B, read weights: W, read bias: I, read factor: F, opt_write scratch: B, write y: B }
+        operands { read x: B, read weights: W, read bias: I, read factor: F, opt_write scratch: B, write_parts y: B }
         nums { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups, part_begin, part_end }
         params { x_zero: u8, x_flip: u8, y_zero: i32, y_low: u8, y_high: u8, y_flip: u8 }
     }
@@ -28,7 +28,7 @@ kernel! {
 kernel! {
     /// As [`QConvBlocked`], from plain input of at most four channels. Units of [`qconv_first_units`].
     pub struct QConvFirst {
-        operands { read x: B, read weights: W, read bias: I, read factor: F, opt_write scratch: B, write y: B }
+        operands { read x: B, read weights: W, read bias: I, read factor: F, opt_write scratch: B, write_parts y: B }
         nums { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, part_begin, part_end }
         params { x_zero: u8, x_flip: u8, y_zero: i32, y_low: u8, y_high: u8, y_flip: u8 }
     }
@@ -196,7 +196,7 @@ macro_rules! bodies {
             bias: &[i32],
             factor: &[f32],
             scratch: Option<&mut [u8]>,
-            y: &mut [u8],
+            y: PartOut<'_, u8>,
         ) -> Result<(), Fault> {
             let emission = Emission {
                 zero: d.y_zero,
@@ -228,7 +228,7 @@ struct Call<'a> {
     bias: &'a [i32],
     factor: &'a [f32],
     scratch: &'a mut [u8],
-    y: &'a mut [u8],
+    y: PartOut<'a, u8>,
     emission: Emission,
     x_zero: u8,
     x_flip: u8,
@@ -243,7 +243,7 @@ struct Band {
 }
 
 impl Call<'_> {
-    fn run<const LANE: usize>(self, isa: Isa, shape: &ConvShape, begin: usize, end: usize) -> Result<(), Fault> {
+    fn run<const LANE: usize>(mut self, isa: Isa, shape: &ConvShape, begin: usize, end: usize) -> Result<(), Fault> {
         let s = shape;
         let whole = |c: usize| (c / s.groups).is_multiple_of(16);
         let channels = s.groups >= 1 && s.ic.is_multiple_of(s.groups) && s.oc.is_multiple_of(s.groups) && s.ic > 0;
@@ -318,7 +318,7 @@ impl Call<'_> {
                     w_block: block_weights,
                     bias: self.bias[channel * 16..].as_ptr(),
                     factor: self.factor[channel * 16..].as_ptr(),
-                    y: self.y[out..].as_mut_ptr(),
+                    y: self.y.as_mut_ptr().wrapping_add(out),
                     y_block,
                     n_tiles: 0,
                     emission: self.emission,

@@ -15,13 +15,13 @@ use crate::conv::ConvShape;
 use crate::descriptor::part_end;
 use crate::gemm::int8::dot::Kernels;
 use crate::simd::LANES;
-use crate::{Fault, Isa, kernel, simd_fn};
+use crate::{Fault, Isa, PartOut, kernel, simd_fn};
 
 kernel! {
     /// Depthwise convolution. Units `part_begin..part_end` of [`qdepthwise_units`]. Codes, flips and limits as in
     /// [`QConvBlocked`](super::QConvBlocked).
     pub struct QDepthwise {
-        operands { read x: B, read weights: W, read bias: I, read factor: F, write scratch: B, write y: B }
+        operands { read x: B, read weights: W, read bias: I, read factor: F, write scratch: B, write_parts y: B }
         nums { n, c, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, part_begin, part_end }
         params { x_zero: u8, x_flip: u8, y_zero: i32, y_low: u8, y_high: u8, y_flip: u8 }
     }
@@ -79,7 +79,7 @@ fn qdepthwise(
     bias: &[i32],
     factor: &[f32],
     scratch: &mut [u8],
-    y: &mut [u8],
+    mut y: PartOut<'_, u8>,
 ) -> Result<(), Fault> {
     let s = d.shape();
     if !s.is_bounded() {
@@ -126,7 +126,8 @@ fn qdepthwise(
             factor: &factor[block * LANES..][..LANES],
             emission: &emission,
         };
-        run_band(isa, kernels, &call, &mut y[at..][..rows * s.ow * LANES]);
+        // SAFETY: the unit's rows, which are the part's alone.
+        run_band(isa, kernels, &call, unsafe { y.own(at..at + rows * s.ow * LANES) });
     }
     Ok(())
 }

@@ -3,12 +3,12 @@
 //! In: one of them. Out: the other; to blocked, pad lanes become zero, from blocked, they are not read.
 //! A unit is one channel block of one image; units write disjoint elements.
 
-use crate::{Fault, Isa, kernel};
+use crate::{Fault, Isa, PartOut, kernel};
 
 kernel! {
     /// Plain to blocked. Units `part_begin..part_end` of n·⌈c/16⌉.
     pub struct BytesToBlocked16 {
-        operands { read x: B, write y: B }
+        operands { read x: B, write_parts y: B }
         nums { n, c, spatial, part_begin, part_end }
     }
     entries { bytes_to_blocked16 { B = u8 } }
@@ -18,7 +18,7 @@ kernel! {
 kernel! {
     /// Blocked to plain. Units `part_begin..part_end` of n·⌈c/16⌉.
     pub struct BytesFromBlocked16 {
-        operands { read x: B, write y: B }
+        operands { read x: B, write_parts y: B }
         nums { n, c, spatial, part_begin, part_end }
     }
     entries { bytes_from_blocked16 { B = u8 } }
@@ -34,13 +34,14 @@ fn check(plain: usize, blocked: usize, [n, c, spatial, begin, end]: [usize; 5]) 
     if fits && begin <= end && units.is_some_and(|u| end <= u) { Ok(c.div_ceil(16)) } else { Err(Fault::Descriptor) }
 }
 
-fn to_blocked(_: Isa, d: &BytesToBlocked16, x: &[u8], y: &mut [u8]) -> Result<(), Fault> {
+fn to_blocked(_: Isa, d: &BytesToBlocked16, x: &[u8], mut y: PartOut<'_, u8>) -> Result<(), Fault> {
     let blocks = check(x.len(), y.len(), [d.n, d.c, d.spatial, d.part_begin, d.part_end])?;
     for unit in d.part_begin..d.part_end {
         let (image, block) = (unit / blocks, unit % blocks);
         let lanes = (d.c - block * 16).min(16);
         let from = &x[(image * d.c + block * 16) * d.spatial..][..lanes * d.spatial];
-        let (to, _) = y[unit * d.spatial * 16..][..d.spatial * 16].as_chunks_mut::<16>();
+        // SAFETY: the unit's block of one image, which is the part's alone.
+        let (to, _) = unsafe { y.own(unit * d.spatial * 16..(unit + 1) * d.spatial * 16) }.as_chunks_mut::<16>();
         let whole = if lanes == 16 { d.spatial / 16 * 16 } else { 0 };
         for p in (0..whole).step_by(16) {
             transpose(|l| &from[l * d.spatial + p..], |i, v| to[p + i] = v);
@@ -52,13 +53,15 @@ fn to_blocked(_: Isa, d: &BytesToBlocked16, x: &[u8], y: &mut [u8]) -> Result<()
     Ok(())
 }
 
-fn from_blocked(_: Isa, d: &BytesFromBlocked16, x: &[u8], y: &mut [u8]) -> Result<(), Fault> {
+fn from_blocked(_: Isa, d: &BytesFromBlocked16, x: &[u8], mut y: PartOut<'_, u8>) -> Result<(), Fault> {
     let blocks = check(y.len(), x.len(), [d.n, d.c, d.spatial, d.part_begin, d.part_end])?;
     for unit in d.part_begin..d.part_end {
         let (image, block) = (unit / blocks, unit % blocks);
         let lanes = (d.c - block * 16).min(16);
         let (from, _) = x[unit * d.spatial * 16..][..d.spatial * 16].as_chunks::<16>();
-        let to = &mut y[(image * d.c + block * 16) * d.spatial..][..lanes * d.spatial];
+        let at = (image * d.c + block * 16) * d.spatial;
+        // SAFETY: the unit's channels of one image, which are the part's alone.
+        let to = unsafe { y.own(at..at + lanes * d.spatial) };
         let whole = d.spatial / 16 * 16;
         for p in (0..whole).step_by(16) {
             transpose(
@@ -114,7 +117,7 @@ mod tests {
             let (mut y, mut back) = (std::vec![1u8; n * blocks * 16 * spatial], std::vec![0u8; x.len()]);
             let o = Operand::at(0, 0, 0);
             let to = BytesToBlocked16 { x: o, y: o, n, c, spatial, part_begin: 0, part_end: n * blocks };
-            to_blocked(Isa::Scalar, &to, &x, &mut y).unwrap();
+            to_blocked(Isa::Scalar, &to, &x, PartOut::whole(&mut y)).unwrap();
             for (at, &v) in y.iter().enumerate() {
                 let (block, p, l) = (at / 16 / spatial % blocks, at / 16 % spatial, at % 16);
                 let (image, channel) = (at / (16 * spatial * blocks), block * 16 + l);
@@ -122,10 +125,16 @@ mod tests {
                 assert_eq!(v, want);
             }
             let from = BytesFromBlocked16 { x: o, y: o, n, c, spatial, part_begin: 0, part_end: n * blocks };
-            from_blocked(Isa::Scalar, &from, &y, &mut back).unwrap();
+            from_blocked(Isa::Scalar, &from, &y, PartOut::whole(&mut back)).unwrap();
             assert_eq!(back, x);
             assert!(
-                to_blocked(Isa::Scalar, &BytesToBlocked16 { n: n + 1, c: 16, spatial: 99, ..to }, &x, &mut y).is_err()
+                to_blocked(
+                    Isa::Scalar,
+                    &BytesToBlocked16 { n: n + 1, c: 16, spatial: 99, ..to },
+                    &x,
+                    PartOut::whole(&mut y)
+                )
+                .is_err()
             );
         }
     }

@@ -4,12 +4,12 @@
 //! counts as the type's least value). Invariant: lanes never mix, so pad lanes reach nothing.
 
 use super::quantize::Quantised;
-use crate::{Fault, Isa, kernel, simd_fn};
+use crate::{Fault, Isa, PartOut, kernel, simd_fn};
 
 kernel! {
     /// Units `part_begin..part_end` of n·⌈c/16⌉·oh.
     pub struct QMaxPool {
-        operands { read x: T, write y: T }
+        operands { read x: T, write_parts y: T }
         nums { n, c, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, part_begin, part_end }
         params { least: i32 }
     }
@@ -17,7 +17,7 @@ kernel! {
     body = qmax_pool;
 }
 
-fn qmax_pool<T: Quantised + Ord>(isa: Isa, d: &QMaxPool, x: &[T], y: &mut [T]) -> Result<(), Fault> {
+fn qmax_pool<T: Quantised + Ord>(isa: Isa, d: &QMaxPool, x: &[T], mut y: PartOut<'_, T>) -> Result<(), Fault> {
     let bounded = |xs: &[usize]| {
         xs.iter().try_fold(1usize, |a, &v| a.checked_mul(v.checked_add(1)?)).is_some_and(|p| p < 1 << 48)
     };
@@ -37,7 +37,8 @@ fn qmax_pool<T: Quantised + Ord>(isa: Isa, d: &QMaxPool, x: &[T], y: &mut [T]) -
     for unit in d.part_begin..d.part_end {
         let (plane, row) = (unit / d.oh, unit % d.oh);
         let x = &x[plane * d.h * d.w * 16..][..d.h * d.w * 16];
-        one_row(isa, d, x, row, &mut y[unit * d.ow * 16..][..d.ow * 16]);
+        // SAFETY: the unit's row, which is the part's alone.
+        one_row(isa, d, x, row, unsafe { y.own(unit * d.ow * 16..(unit + 1) * d.ow * 16) });
     }
     Ok(())
 }
@@ -100,12 +101,12 @@ mod tests {
         let x: [i8; 192] = core::array::from_fn(|i| (i / 16) as i8 - 20 + (i % 16) as i8);
         for isa in Isa::supported() {
             let mut y = [0i8; 64];
-            qmax_pool(isa, &d, &x, &mut y).unwrap();
+            qmax_pool(isa, &d, &x, PartOut::whole(&mut y)).unwrap();
             for (at, &v) in y.iter().enumerate() {
                 let pixel = [5, 7, 9, 11][at / 16];
                 assert_eq!(v, pixel - 20 + (at % 16) as i8);
             }
-            assert!(qmax_pool(isa, &d, &x[1..], &mut y).is_err());
+            assert!(qmax_pool(isa, &d, &x[1..], PartOut::whole(&mut y)).is_err());
         }
     }
 }

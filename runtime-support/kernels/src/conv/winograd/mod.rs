@@ -22,13 +22,13 @@ use super::geometry::{ConvShape, at_least_1};
 use super::tile::TileArgs;
 use crate::descriptor::part_end;
 use crate::simd::LANES;
-use crate::{Activation, Fault, Isa, activation, kernel};
+use crate::{Activation, Fault, Isa, PartOut, activation, kernel};
 
 kernel! {
     /// 3×3 convolution by Winograd's transform. `tile` output pixels a side of a tile: 2 or 4.
     /// Units `part_begin..part_end` of [`conv_winograd_units`].
     pub struct ConvWinograd {
-        operands { read x: T, read weights: T, opt bias: T, write y: T, opt_alias residual: T, write scratch: T }
+        operands { read x: T, read weights: T, opt bias: T, write_parts y: T, opt_alias residual: T, write scratch: T }
         nums { n, ic, oc, h, w, oh, ow, pt, pl, tile, part_begin, part_end }
         params { activation: Activation }
     }
@@ -146,7 +146,7 @@ fn conv_winograd(
     x: &[f32],
     weights: &[f32],
     bias: Option<&[f32]>,
-    y: &mut [f32],
+    mut y: PartOut<'_, f32>,
     residual: Option<Option<&[f32]>>,
     scratch: &mut [f32],
 ) -> Result<(), Fault> {

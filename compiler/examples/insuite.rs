@@ -20,7 +20,7 @@ use kiln_compiler::ep::npu::expand::Lane;
 use kiln_compiler::import::DimBound;
 use kiln_compiler::ir::Tensor;
 use kiln_compiler::machine::Machine;
-use kiln_compiler::onnx::model::{Dim, Graph, Type};
+use kiln_compiler::onnx::model::{Dim, Graph, Type, ValueInfo};
 use kiln_compiler::{Options, cases, compile, exec};
 use kiln_kernels::{Dtype, isa::Isa};
 use std::collections::BTreeMap;
@@ -90,15 +90,18 @@ fn parse_dim(text: &str) -> Option<(String, DimBound)> {
     Some((name.to_owned(), DimBound::Range(a.parse().ok()?, b.parse().ok()?)))
 }
 
-/// For each input whether it is an operand rather than data.
-fn operands(graph: &Graph, inputs: &[Tensor]) -> Vec<bool> {
+/// For each input whether it is an operand rather than data; a sequence or an optional value is data.
+fn operands(graph: &Graph, set: &cases::DataSet) -> Vec<bool> {
     let resizes = |name: &str| {
         let mut nodes = graph.nodes.iter().filter(|n| matches!(n.op_type.as_str(), "Resize" | "Upsample"));
         nodes.any(|n| n.inputs.iter().skip(1).any(|i| i == name))
     };
     let whole = |d: Dtype| !d.is_float() && !matches!(d, Dtype::C64 | Dtype::C128);
     let small = |t: &Tensor| t.dims().is_empty() || (t.dims().len() == 1 && whole(t.dtype()));
-    let mut all: Vec<bool> = graph.inputs.iter().zip(inputs).map(|(info, t)| small(t) || resizes(&info.name)).collect();
+    let is_operand = |(i, (info, t)): (usize, (&ValueInfo, &Tensor))| {
+        !set.input_objects.contains_key(&i) && (small(t) || resizes(&info.name))
+    };
+    let mut all: Vec<bool> = graph.inputs.iter().zip(&set.inputs).enumerate().map(is_operand).collect();
     if all.iter().all(|&o| o)
         && let Some(first) = all.first_mut()
     {
@@ -129,7 +132,7 @@ fn run(case: &cases::Case, mode: Mode, how: &How) -> Result<(), String> {
     }
     for (i, set) in sets.iter().enumerate() {
         let mut import = set.import_options_with(&decoded.model, &how.dims);
-        let operands = operands(&decoded.model.graph, &set.inputs);
+        let operands = operands(&decoded.model.graph, set);
         let baked: Vec<bool> = match mode {
             Mode::Plain | Mode::Values | Mode::Symbolic | Mode::FixedOperands | Mode::BoundedOperands => {
                 vec![false; set.inputs.len()]

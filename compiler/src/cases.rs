@@ -135,11 +135,12 @@ fn read_all<'a>(
         let path = folder.join(format!("{what}_{i}.pb"));
         let bytes = std::fs::read(&path).map_err(|e| error(format!("cannot read {}: {e}", path.display())))?;
         if let Some(ty) = ty.filter(|ty| !matches!(ty, Type::Tensor(..))) {
-            let known = convert_type(ty);
-            let known = known.ok_or_else(|| unsupported(format!("{what} {i}: {ty} is not supported")))?;
-            let (_, value) = onnx::read_value(bytes, ty)?;
-            let object = object(&value).ok_or_else(|| unsupported(format!("{what} {i}: a map is not supported")))?;
-            objects.insert(i, Datum::Object(narrow(&known, &object), object));
+            let place = |errors: CompileErrors| -> CompileErrors {
+                let mut placed = CompileErrors::default();
+                placed.extend(errors.into_iter().map(|e| e.at(format!("{what} {i}"))));
+                placed
+            };
+            objects.insert(i, read_datum(bytes, ty).map_err(place)?);
             out.push(Tensor::from_u8s(&[0], &[]));
             continue;
         }
@@ -147,6 +148,18 @@ fn read_all<'a>(
         out.push(convert_tensor(&t).map_err(|e| CompileError { stage: Stage::Read, ..e })?);
     }
     Ok((out, objects))
+}
+
+/// A value of this type, from the bytes of a `.pb` file of ONNX's test layout.
+pub fn read_datum(bytes: Vec<u8>, ty: &Type) -> Result<Datum, CompileErrors> {
+    if let Type::Tensor(..) = ty {
+        let (_, t) = onnx::read_tensor(bytes)?;
+        return Ok(convert_tensor(&t).map_err(|e| CompileError { stage: Stage::Read, ..e })?.into());
+    }
+    let known = convert_type(ty).ok_or_else(|| unsupported(format!("{ty} is not supported")))?;
+    let (_, value) = onnx::read_value(bytes, ty)?;
+    let object = object(&value).ok_or_else(|| unsupported("a map is not supported"))?;
+    Ok(Datum::Object(narrow(&known, &object), object))
 }
 
 /// A decoded value as an object; `None` for a map, or what is too large.

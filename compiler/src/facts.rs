@@ -36,6 +36,8 @@ pub struct PortFact {
     pub dtype: Dtype,
     /// Extents; the largest ones where they are known only at run time.
     pub dims: Vec<usize>,
+    /// Its type as text where it is a sequence or an optional value; element type and extents mean nothing then.
+    pub object: Option<String>,
 }
 
 /// A kernel call.
@@ -99,7 +101,9 @@ impl Facts {
         for (key, ports) in [("input", &self.inputs), ("output", &self.outputs)] {
             for p in ports {
                 let dims: Vec<_> = p.dims.iter().map(usize::to_string).collect();
-                let _ = writeln!(text, "{key}\t{}\t{}\t{}", p.dtype, dims.join(","), escape(&p.name));
+                let _ = write!(text, "{key}\t{}\t{}\t{}", p.dtype, dims.join(","), escape(&p.name));
+                text += &p.object.as_ref().map_or_else(String::new, |ty| format!("\t{}", escape(ty)));
+                text.push('\n');
             }
         }
         for s in &self.steps {
@@ -119,8 +123,10 @@ impl Facts {
                 ["naive_bytes", n] => facts.naive_bytes = n.parse().ok()?,
                 ["weight_bytes", n] => facts.weight_bytes = n.parse().ok()?,
                 ["flops", n] => facts.flops = n.parse().ok()?,
-                ["input", dtype, dims, name] => facts.inputs.push(PortFact::parse(dtype, dims, name)?),
-                ["output", dtype, dims, name] => facts.outputs.push(PortFact::parse(dtype, dims, name)?),
+                ["input", dtype, dims, name, ref ty @ ..] => facts.inputs.push(PortFact::parse(dtype, dims, name, ty)?),
+                ["output", dtype, dims, name, ref ty @ ..] => {
+                    facts.outputs.push(PortFact::parse(dtype, dims, name, ty)?);
+                }
                 ["step", flops, bytes, op, node] => facts.steps.push(StepFact {
                     node: unescape(node),
                     op: unescape(op),
@@ -137,6 +143,9 @@ impl Facts {
 impl PortFact {
     /// Whether a tensor is of this type and no larger than planned for.
     pub fn takes(&self, t: &crate::ir::Tensor) -> bool {
+        if self.object.is_some() {
+            return false;
+        }
         let fits = |(given, most): (&usize, &usize)| given <= most;
         t.dtype() == self.dtype && t.dims().len() == self.dims.len() && t.dims().iter().zip(&self.dims).all(fits)
     }
@@ -144,12 +153,18 @@ impl PortFact {
     fn of(port: &Port) -> Self {
         let extent = |d: &crate::ir::Dim| d.upper().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
         let ty = port.object.as_ref().and_then(|o| o.ty.tensor()).unwrap_or(&port.ty);
-        Self { name: port.name.clone(), dtype: ty.dtype, dims: ty.shape.iter().map(extent).collect() }
+        let object = port.object.as_ref().filter(|o| o.ty.tensor().is_none()).map(|o| o.ty.to_string());
+        Self { name: port.name.clone(), dtype: ty.dtype, dims: ty.shape.iter().map(extent).collect(), object }
     }
 
-    fn parse(dtype: &str, dims: &str, name: &str) -> Option<Self> {
+    fn parse(dtype: &str, dims: &str, name: &str, object: &[&str]) -> Option<Self> {
         let dims = if dims.is_empty() { Some(vec![]) } else { dims.split(',').map(|d| d.parse().ok()).collect() };
-        Some(Self { name: unescape(name), dtype: dtype_named(dtype)?, dims: dims? })
+        let object = match object {
+            [] => None,
+            [ty] => Some(unescape(ty)),
+            _ => return None,
+        };
+        Some(Self { name: unescape(name), dtype: dtype_named(dtype)?, dims: dims?, object })
     }
 }
 
@@ -186,7 +201,13 @@ mod tests {
 
     #[test]
     fn text_and_back() {
-        let port = |name: &str, dims: &[usize]| PortFact { name: name.into(), dtype: Dtype::I64, dims: dims.to_vec() };
+        let of = |name: &str, dims: &[usize], object| PortFact {
+            name: name.into(),
+            dtype: Dtype::I64,
+            dims: dims.to_vec(),
+            object,
+        };
+        let port = |name: &str, dims: &[usize]| of(name, dims, None);
         let step = StepFact { node: "a\n\t\\n".into(), op: "Conv".into(), flops: 7, bytes: 8 };
         let facts = Facts {
             arena_bytes: 1,
@@ -195,7 +216,7 @@ mod tests {
             weight_bytes: 4,
             flops: 5,
             inputs: vec![port("x", &[1, 2]), port("", &[])],
-            outputs: vec![port("\\t", &[0])],
+            outputs: vec![port("\\t", &[0]), of("s", &[0], Some("sequence(f32[2])".into()))],
             steps: vec![step],
         };
         assert_eq!(Facts::parse(&facts.text()), Some(facts));

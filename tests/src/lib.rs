@@ -6,6 +6,7 @@ pub mod exports;
 pub mod graphs;
 pub mod models;
 pub mod mutate;
+pub mod session;
 pub mod stages;
 pub mod trace;
 mod user;

@@ -232,7 +232,7 @@ pub(super) struct PlanArgs {
 pub(super) struct RunArgs {
     /// The model
     pub(super) model: PathBuf,
-    /// An input from a file: .npy, or ONNX's .pb (the others are random)
+    /// An input from a file: .npy, or ONNX's .pb (the others are random; a sequence or an optional value has to be given)
     #[arg(long, value_name = "NAME=FILE")]
     pub(super) input: Vec<String>,
     /// Where random inputs start

@@ -57,9 +57,8 @@ struct Times {
 
 /// The command.
 pub(super) fn command(args: &BenchArgs) -> Outcome {
-    let given = args.input.iter().map(|text| model::given_input(text)).collect::<Result<Vec<_>, _>>()?;
     let (file, mut options) = model::read(&args.model, &args.compile)?;
-    model::fix_extents(&mut options.import, &file.decoded.model, &given)?;
+    let given = model::given_inputs(&args.input, &file.decoded.model, &mut options.import)?;
     options.per_step = args.per_op;
     let progress = Progress::new(args.compile.quiet);
     let cache = Cache::new(super::cache_folder()?);
@@ -70,7 +69,7 @@ pub(super) fn command(args: &BenchArgs) -> Outcome {
     let (module, build_s) = model::build(&artifact, &options, &cache, &progress)?;
     let scratch = data::Scratch::new().map_err(Failure::Short)?;
     let in_file = scratch.file("in");
-    data::write_inputs(&in_file, &inputs).map_err(Failure::Short)?;
+    data::write_data(&in_file, &inputs).map_err(Failure::Short)?;
     let kinds = if args.per_op { &["bench", "steps"][..] } else { &["bench"] };
     let task =
         |what| Task { module: module.clone(), what, inputs: in_file.clone(), last: args.iters.max(1).to_string() };

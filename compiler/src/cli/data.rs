@@ -28,11 +28,6 @@ impl Drop for Scratch {
     }
 }
 
-/// Writes the inputs of a run.
-pub(super) fn write_inputs(path: &Path, inputs: &[Tensor]) -> Result<(), String> {
-    write_data(path, &inputs.iter().cloned().map(Datum::from).collect::<Vec<_>>())
-}
-
 /// What stands in the file for a value: its extents and bytes. An object has no extents.
 fn raw(value: &Datum) -> Result<(Vec<usize>, bytes::Bytes), String> {
     match value.tensor().filter(|t| t.dtype() != Dtype::Str) {
@@ -67,12 +62,6 @@ pub(super) fn write_data(path: &Path, inputs: &[Datum]) -> Result<(), String> {
         file.flush()
     };
     write().map_err(|e| format!("cannot write {}: {e}", path.display()))
-}
-
-/// Reads the outputs of a run, which must be tensors.
-pub(super) fn read_outputs(path: &Path) -> Result<Vec<Tensor>, String> {
-    let tensor = |d: Datum| d.tensor().cloned().ok_or_else(|| format!("{} is no tensor", d.ty()));
-    read_data(path)?.into_iter().map(tensor).collect()
 }
 
 /// Reads the outputs of a run.

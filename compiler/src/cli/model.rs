@@ -6,10 +6,11 @@ use super::term::Progress;
 use super::{Failure, npy};
 use crate::Options;
 use crate::artifact::{Artifact, Cache, ModelFile};
+use crate::cases::read_datum;
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::facts::PortFact;
-use crate::import::{ImportOptions, check_dims, convert_tensor};
-use crate::ir::Tensor;
+use crate::import::{ImportOptions, check_dims};
+use crate::ir::{Datum, Tensor};
 use crate::onnx;
 use kiln_kernels::Dtype;
 use std::path::Path;
@@ -41,51 +42,62 @@ pub(super) fn build(
     Ok((built.map_err(Failure::Short)?, seconds))
 }
 
-/// `NAME=FILE`, read: .npy, or a TensorProto.
-pub(super) fn given_input(text: &str) -> Result<(String, Tensor), Failure> {
-    let fail = |what: String| Failure::Misuse(format!("--input {text}: {what}"));
-    let (name, path) = text.rsplit_once('=').ok_or_else(|| fail("expected NAME=FILE".into()))?;
-    let bytes = std::fs::read(path).map_err(|e| fail(e.to_string()))?;
-    if path.ends_with(".npy") {
-        return Ok((name.to_owned(), npy::parse(&bytes).map_err(fail)?));
-    }
-    let (_, t) = onnx::read_tensor(bytes).map_err(|e| fail(e.to_string()))?;
-    let tensor = convert_tensor(&t).map_err(|e| fail(e.to_string()))?;
-    Ok((name.to_owned(), tensor))
-}
+/// An input at hand, by name.
+pub(super) type Given = (String, Datum);
 
-/// Fixes the free extents of the inputs that are given, and refuses names that no input has.
-pub(super) fn fix_extents(
-    import: &mut ImportOptions,
+/// `--input NAME=FILE`, read: .npy, or .pb with a value of the input's type. Fixes the extents that they say, and refuses
+/// names that no input has.
+pub(super) fn given_inputs(
+    texts: &[String],
     model: &onnx::Model,
-    given: &[(String, Tensor)],
-) -> Result<(), Failure> {
+    import: &mut ImportOptions,
+) -> Result<Vec<Given>, Failure> {
     let names: Vec<_> = model.graph.inputs.iter().map(|i| i.name.as_str()).collect();
-    for (name, tensor) in given {
-        let Some(i) = names.iter().position(|n| n == name) else {
-            return Err(Failure::Misuse(format!("--input {name}: the model has no such input (it has {names:?})")));
+    let mut out = Vec::with_capacity(texts.len());
+    for text in texts {
+        let fail = |what: String| Failure::Misuse(format!("--input {text}: {what}"));
+        let (name, path) = text.rsplit_once('=').ok_or_else(|| fail("expected NAME=FILE".into()))?;
+        let i = names.iter().position(|n| *n == name);
+        let i = i.ok_or_else(|| fail(format!("the model has no such input (it has {names:?})")))?;
+        let bytes = std::fs::read(path).map_err(|e| fail(e.to_string()))?;
+        let datum = match &model.graph.inputs[i].ty {
+            _ if path.ends_with(".npy") => npy::parse(&bytes).map_err(fail)?.into(),
+            Some(ty) => read_datum(bytes, ty).map_err(|e| fail(e.to_string()))?,
+            None => return Err(fail("the model does not state the input's type".into())),
         };
-        import.input_dims.insert(i, tensor.dims().to_vec());
+        match &datum {
+            Datum::Tensor(t) => drop(import.input_dims.insert(i, t.dims().to_vec())),
+            Datum::Object(ty, _) => drop(import.input_types.insert(i, ty.clone())),
+        }
+        out.push((name.to_owned(), datum));
     }
-    Ok(())
+    Ok(out)
 }
 
 /// The inputs in order: those given, the others random and as large as they can be.
-pub(super) fn inputs(ports: &[PortFact], given: &[(String, Tensor)], seed: u64) -> Result<Vec<Tensor>, CompileErrors> {
+pub(super) fn inputs(ports: &[PortFact], given: &[Given], seed: u64) -> Result<Vec<Datum>, CompileErrors> {
     let mut random = Random(seed);
     let mut out = Vec::new();
     for port in ports {
-        let tensor = match given.iter().find(|(name, _)| *name == port.name) {
-            Some((_, t)) if !port.takes(t) => {
-                let message = format!("expected {}{:?}, the file has {t:?}", port.dtype, port.dims);
-                return Err(CompileError::new(Stage::Read, message).at(format!("input \"{}\"", port.name)).into());
+        let wrong = |what: String| CompileError::new(Stage::Read, what).at(format!("input \"{}\"", port.name));
+        let datum = match (given.iter().find(|(name, _)| *name == port.name), &port.object) {
+            (Some((_, d)), Some(ty)) if d.tensor().is_some() => {
+                return Err(wrong(format!("expected {ty}, the file has {}", d.ty())).into());
             }
-            Some((_, t)) => t.clone(),
-            None => random.tensor(port.dtype, &port.dims).ok_or_else(|| {
-                CompileError::new(Stage::Read, "is too large for this machine").at(format!("input \"{}\"", port.name))
-            })?,
+            (Some((_, d)), None) if !d.tensor().is_some_and(|t| port.takes(t)) => {
+                return Err(wrong(format!("expected {}{:?}, the file has {}", port.dtype, port.dims, d.ty())).into());
+            }
+            (Some((_, d)), _) => d.clone(),
+            (None, Some(ty)) => {
+                let message = format!("no random value is made of {ty}: give one, as in --input {}=FILE.pb", port.name);
+                return Err(wrong(message).into());
+            }
+            (None, None) => {
+                let made = random.tensor(port.dtype, &port.dims);
+                made.ok_or_else(|| wrong("is too large for this machine".into()))?.into()
+            }
         };
-        out.push(tensor);
+        out.push(datum);
     }
     Ok(out)
 }

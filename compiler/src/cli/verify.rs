@@ -14,7 +14,7 @@ use super::{Failure, Outcome, data, model};
 use crate::artifact::{Cache, ModelFile};
 use crate::cases::{self, Tolerance, values};
 use crate::facts::PortFact;
-use crate::ir::Tensor;
+use crate::ir::{Datum, Tensor};
 use crate::onnx::model::ValueInfo;
 use kiln_kernels::Dtype;
 use std::collections::HashSet;
@@ -37,6 +37,14 @@ pub(super) fn command(args: &VerifyArgs) -> Outcome {
         false => cache.module_of(&file, &options)?,
     };
     let facts = &artifact.facts;
+    let strange = facts.inputs.iter().chain(&facts.outputs).find(|p| p.object.is_some() || p.dtype == Dtype::Str);
+    if let Some(port) = strange {
+        let what = port.object.as_deref().unwrap_or("strings");
+        return Err(Failure::short(format!(
+            "\"{}\" is {what}: only tensors of numbers are compared with tract",
+            port.name
+        )));
+    }
     progress.say("loading the model into tract");
     let names: Vec<String> = facts.outputs.iter().map(|p| p.name.clone()).collect();
     let peer = Peer::load(&args.model, &facts.inputs, args.per_node.then_some(&names[..]));
@@ -48,11 +56,11 @@ pub(super) fn command(args: &VerifyArgs) -> Outcome {
     for case in 0..args.cases.max(1) {
         let inputs = model::inputs(&facts.inputs, &[], args.seed.wrapping_add(case as u64))?;
         let (in_file, out_file) = (scratch.file(&format!("{case}.in")), scratch.file(&format!("{case}.out")));
-        data::write_inputs(&in_file, &inputs).map_err(Failure::Short)?;
+        data::write_data(&in_file, &inputs).map_err(Failure::Short)?;
         let last = out_file.display().to_string();
         tasks.push(Task { module: module.clone(), what: "run", inputs: in_file, last });
         files.push(out_file);
-        sets.push(inputs);
+        sets.push(tensors(inputs));
     }
     progress.say("running");
     let outcomes = run_all(&tasks, 1, Duration::from_secs(args.timeout.max(1)), &|_| {});
@@ -61,7 +69,7 @@ pub(super) fn command(args: &VerifyArgs) -> Outcome {
     let mut wrong = Vec::new();
     for (case, (outcome, inputs)) in outcomes.iter().zip(&sets).enumerate() {
         outcome.said.as_ref().map_err(|why| Failure::short(format!("case {case}: {why}")))?;
-        let got = data::read_outputs(&files[case]).map_err(Failure::Short)?;
+        let got = tensors(data::read_data(&files[case]).map_err(Failure::Short)?);
         let want = peer.run(inputs, &facts.outputs).map_err(|e| Failure::short(format!("tract: {e:#}")))?;
         progress.done();
         let verdicts: Vec<_> = got.iter().zip(&want).map(|(g, w)| agree(g, w, None, tolerance)).collect();
@@ -90,6 +98,11 @@ pub(super) fn command(args: &VerifyArgs) -> Outcome {
         None => Ok(()),
         Some(first) => Err(Failure::short(format!("{} values differ, the first is {first:?}", wrong.len()))),
     }
+}
+
+/// The tensors; there is nothing else here.
+fn tensors(data: Vec<Datum>) -> Vec<Tensor> {
+    data.iter().filter_map(Datum::tensor).cloned().collect()
 }
 
 /// Makes every value of the main graph an output.

@@ -5,7 +5,7 @@
 //!
 //! The way: `proto` (protobuf) → `decode` (with `tensor`, `sparse`, `external`, `opset`: pieces) →
 //! `function`, `inline` (model-local functions) → `scope` (names, topological order) → `control`
-//! (graphs of control flow). Initializers that are also graph inputs are constants: what a caller
+//! (graphs of control flow) → `scan8` (an older form of Scan). Initializers that are also graph inputs are constants: what a caller
 //! could override at run time elsewhere is baked in here. Training information is ignored.
 //!
 //! Nothing here panics, hangs, or takes memory out of proportion to the files.
@@ -18,6 +18,7 @@ mod inline;
 pub mod model;
 mod opset;
 pub mod proto;
+mod scan8;
 mod scope;
 mod sparse;
 mod tensor;
@@ -129,6 +130,7 @@ fn decode_model(proto: ModelProto, decoder: &mut Decoder) -> Option<Model> {
     if is_whole {
         scope::order_graph(&mut graph, &mut decoder.errors);
         control::check_control(&mut graph, &mut decoder.errors);
+        scan8::rewrite(&mut graph, &mut decoder.errors);
     }
     Some(Model {
         ir_version: proto.ir_version,

@@ -8,9 +8,9 @@ use super::view::{NodeView, Result, wrong};
 use super::window::{AutoPad, Window, auto_pad, per_axis, span};
 use super::{InferCx, OpDef, half, tensor};
 use crate::error::{CompileError, Stage};
-use crate::ir::Dim;
+use crate::ir::{Dim, Layout};
 use crate::lower::LowerCx;
-use kiln_kernels::{ConvTranspose, Dtype};
+use kiln_kernels::{ConvShape, ConvTranspose, ConvTransposeBlocked, Dtype};
 
 pub(super) static OPS: &[OpDef] = &[
     OpDef::new("", "ConvTranspose", &[1, 11, 22], infer, lower).with_flops(flops),
@@ -115,7 +115,92 @@ fn flops(cx: &NodeView<'_>) -> Result<Dim> {
     Ok(Dim::Const(2) * per_input * cx.ty(0)?.numel())
 }
 
+/// The extents of a transposed convolution that has a kernel over the blocked layout: f32, constant weights, one or two spatial axes,
+/// fixed sizes, and enough output channels to fill its vectors.
+pub(crate) fn blocked_shape(cx: &NodeView<'_>) -> Option<ConvShape> {
+    let (x, w, y) = (cx.ty(0).ok()?, cx.ty(1).ok()?.const_dims()?, cx.out_ty(0).ok()?);
+    let fixed = cx.constant(1).is_some() && (!cx.has(2) || cx.constant(2).is_some());
+    if x.dtype != Dtype::F32 || !fixed || !matches!(x.rank(), 3 | 4) {
+        return None;
+    }
+    let g = geometry(cx).ok()?;
+    let (x, y) = (x.const_dims()?, y.const_dims()?);
+    // Rows come first; one axis is a row.
+    let two = |of: &[usize], one: usize| if of.len() == 1 { [one, of[0]] } else { [of[0], of[1]] };
+    let dims = |of: &[Dim]| of.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect::<Option<Vec<_>>>();
+    let ints = |of: &[i64]| of.iter().map(|&v| usize::try_from(v).ok()).collect::<Option<Vec<_>>>();
+    let [kh, kw] = two(&dims(&g.window.kernel)?, 1);
+    let [sy, sx] = two(&ints(&g.window.strides)?, 1);
+    let [dy, dx] = two(&ints(&g.window.dilations)?, 1);
+    let [pt, pl] = two(&dims(&g.window.pads_begin)?, 0);
+    let ([h, width], [oh, ow]) = (two(&x[2..], 1), two(&y[2..], 1));
+    let (ic, oc, groups) = (x[1], y[1], usize::try_from(g.groups).ok()?);
+    let whole = groups == 1 || ((ic / groups).is_multiple_of(16) && (oc / groups).is_multiple_of(16));
+    let any = x.iter().chain(&y).chain(&w).all(|&n| n > 0);
+    let inside = pt < (kh - 1) * dy + sy && pl < (kw - 1) * dx + sx;
+    (whole && any && inside && ic >= 16 && oc > 8)
+        .then_some(ConvShape { n: x[0], ic, oc, h, w: width, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups })
+}
+
+fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
+    let missing = || CompileError::new(Stage::Lower, "no blocked kernel for this transposed convolution");
+    let view = cx.view();
+    let shape = blocked_shape(&view).ok_or_else(missing)?;
+    let weights = cx.need_constant(1)?.to_f32s().unwrap_or_default();
+    let packed = kiln_kernels::pack_conv_transpose_weights(&weights, &shape);
+    let packed = packed.ok_or_else(|| CompileError::new(Stage::Lower, "weights do not fit the extents").at_input(1))?;
+    let weights = cx.f32_weights(&packed);
+    let bias = match cx.has(2) {
+        true => {
+            let bias = cx.need_constant(2)?.to_f32s().unwrap_or_default();
+            Some(cx.f32_weights(&kiln_kernels::pack_bias(&bias)))
+        }
+        false => None,
+    };
+    let (x, y) = (cx.x(0)?, cx.y(0)?);
+    let scratch_bytes = kiln_kernels::conv_transpose_blocked_scratch_bytes(shape);
+    let scratch = (scratch_bytes > 0).then(|| cx.scratch(Dim::from(scratch_bytes)));
+    let part_end = Dim::from(kiln_kernels::conv_transpose_blocked_units(shape));
+    let ConvShape { n, ic, oc, h, w, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups } = shape;
+    let call = ConvTransposeBlocked {
+        x,
+        weights,
+        bias,
+        y,
+        residual: None,
+        scratch,
+        n: n.into(),
+        ic: ic.into(),
+        oc: oc.into(),
+        h: h.into(),
+        w: w.into(),
+        oh: oh.into(),
+        ow: ow.into(),
+        kh: kh.into(),
+        kw: kw.into(),
+        sy: sy.into(),
+        sx: sx.into(),
+        dy: dy.into(),
+        dx: dx.into(),
+        pt: pt.into(),
+        pl: pl.into(),
+        groups: groups.into(),
+        part_begin: Dim::Const(0),
+        part_end,
+        activation: view.activation(),
+    };
+    cx.call(&[Dtype::F32], call)
+}
+
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
+    let out = cx.node.output(0).ok_or_else(|| wrong("the result is not wanted"))?;
+    if cx.graph.value(out).layout == Layout::Blocked16 {
+        return lower_blocked(cx);
+    }
+    lower_plain(cx)
+}
+
+fn lower_plain(cx: &mut LowerCx<'_>) -> Result<()> {
     let view = cx.view();
     let (x_ty, y_ty) = (view.ty(0)?, view.out_ty(0)?);
     if x_ty.rank() > 5 {
@@ -154,4 +239,46 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     };
     cx.call(&[dtype], call)?;
     y.finish(cx)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::{Attr, Tensor};
+    use crate::ops::testing::{Case, case};
+
+    /// Sixteenths that repeat late.
+    fn numbers(dims: &[usize], seed: usize) -> Tensor {
+        let n: usize = dims.iter().product();
+        let values: Vec<f32> = (0..n).map(|i| ((i * 37 + seed * 11) % 61) as f32 / 16.0 - 1.9).collect();
+        Tensor::from_f32s(dims, &values)
+    }
+
+    /// Constant weights take the blocked kernel, those of an input the plain one.
+    #[test]
+    fn blocked_equals_plain() {
+        for (x, w, groups, strides, dilations, pads, extra) in [
+            ([2, 16, 5, 7], [16, 16, 2, 2], 1, [2, 2], [1, 1], [0, 0, 0, 0], [0, 0]),
+            ([1, 24, 6, 5], [24, 40, 3, 3], 1, [2, 2], [1, 1], [1, 1, 1, 1], [1, 1]),
+            ([1, 17, 7, 6], [17, 19, 3, 2], 1, [1, 2], [2, 1], [2, 0, 1, 1], [0, 1]),
+            ([1, 64, 4, 9], [64, 16, 4, 4], 2, [2, 2], [1, 1], [1, 1, 1, 1], [0, 0]),
+            ([1, 32, 4, 4], [32, 9, 2, 2], 1, [4, 3], [1, 1], [0, 0, 0, 0], [0, 0]),
+        ] {
+            let with = |weights: fn(Case, Tensor) -> Case| {
+                let of = |c: Case| weights(c.input(numbers(&x, 1)), numbers(&w, 2));
+                let ints = |v: &[i64]| Attr::Ints(v.to_vec());
+                of(case("", "ConvTranspose", 11))
+                    .constant(numbers(&[w[1] * groups], 3))
+                    .attr("group", Attr::Int(groups as i64))
+                    .attr("strides", ints(&strides))
+                    .attr("dilations", ints(&dilations))
+                    .attr("pads", ints(&pads))
+                    .attr("output_padding", ints(&extra))
+                    .run_f32()
+            };
+            let (blocked, plain) = (with(Case::constant), with(Case::input));
+            assert_eq!(blocked.len(), plain.len());
+            let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-3 * b.abs() + 1e-3;
+            assert!(blocked.iter().zip(&plain).all(near), "{x:?} {w:?}");
+        }
+    }
 }

@@ -24,7 +24,7 @@ mod contrib_attention;
 mod contrib_gelu;
 pub(crate) mod control;
 pub(crate) mod conv;
-mod conv_transpose;
+pub(crate) mod conv_transpose;
 mod deform_conv;
 mod depth_space;
 mod det;

@@ -6,7 +6,7 @@
 use crate::cut::{INFINITE, Network, SINK, SOURCE};
 use crate::ir::{Attr, Graph, Layout, Node, TensorType, Value, ValueId};
 use crate::ops::conv::{BlockedForm, blocked_form};
-use crate::ops::int_conv;
+use crate::ops::{conv_transpose, int_conv};
 use crate::ops::view::NodeView;
 use crate::ops::{self, LayoutRule};
 use kiln_kernels::Dtype;
@@ -58,6 +58,9 @@ fn mode(graph: &Graph, node: &Node) -> Mode {
             Some(BlockedForm::First) => Mode::First,
             Some(BlockedForm::Direct | BlockedForm::Depthwise) => Mode::Blocked,
         };
+    }
+    if node.is("ConvTranspose") || node.is_kiln("ConvTranspose") {
+        return if conv_transpose::blocked_shape(&view).is_some() { Mode::Blocked } else { Mode::Plain };
     }
     if let Some(form) = int_conv::blocked_form(&view) {
         return if form == BlockedForm::First { Mode::First } else { Mode::Blocked };

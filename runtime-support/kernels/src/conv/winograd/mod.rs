@@ -15,6 +15,7 @@
 mod four;
 mod two;
 
+#[cfg(feature = "alloc")]
 pub(super) use four::{FAR, NEAR};
 
 use super::blocked::Operands;

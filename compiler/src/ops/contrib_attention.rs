@@ -54,12 +54,17 @@ enum KeyMask {
     Bias(Bias),
 }
 
-/// A mask operand: `[batch]` lengths, `[batch, keys]`, `[batch, queries, keys]` or `[batch, 1, queries, keys]` flags.
+/// A mask operand: `[batch]` lengths, `[3 batch + 2]` with lengths first, or flags: `[batch, keys]`,
+/// `[batch, queries, keys]`, `[batch, 1, queries, keys]`.
 fn key_mask(cx: &mut LowerCx<'_>, i: usize, batch: &Dim) -> Result<KeyMask> {
     let Some(ty) = cx.opt_ty(i)? else { return Ok(KeyMask::None) };
     cx.expect_dtype(i, &[Dtype::I32])?;
     let x = cx.x(i)?;
     if ty.rank() == 1 {
+        // Lengths, and behind them where queries and keys begin if all were packed: only the lengths matter here.
+        if ty.shape[0] == batch.clone() * Dim::Const(3) + Dim::Const(2) {
+            return Ok(KeyMask::Lens(Operand::at(x.mem, x.off, batch.clone() * Dim::Const(4))));
+        }
         expect_equal("lengths and batch", &ty.shape[0], batch)
             .map_err(|_| wrong(format!("a mask {ty} of ends and starts is not supported")).at_input(i))?;
         return Ok(KeyMask::Lens(x));
@@ -135,6 +140,18 @@ mod tests {
         let c = case("com.microsoft", "MultiHeadAttention", 1).input(q.clone());
         let c = c.input(Tensor::from_f32s(&[2, 3, 2, 2, 4], &packed)).attr("num_heads", Attr::Int(2));
         near(&c.run_f32(), &node(&k, &v).run_f32());
+    }
+
+    #[test]
+    fn lengths_with_offsets_behind_them_are_lengths() {
+        let x = ramp(&[2, 3, 4], 7);
+        let node = |mask: &[i32]| {
+            let c = case("com.microsoft", "Attention", 1).input(x.clone()).constant(ramp(&[4, 12], 5));
+            let c = c.constant(ramp(&[12], 3)).input(Tensor::from_i32s(&[mask.len()], mask));
+            c.attr("num_heads", Attr::Int(2)).run_f32()
+        };
+        near(&node(&[2, 3, 0, 2, 5, 0, 2, 5]), &node(&[2, 3]));
+        assert!(node(&[2, 3]).iter().zip(&node(&[3, 3])).any(|(a, b)| (a - b).abs() > 1e-3));
     }
 
     #[test]

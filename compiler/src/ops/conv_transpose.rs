@@ -136,10 +136,28 @@ pub(crate) fn blocked_shape(cx: &NodeView<'_>) -> Option<ConvShape> {
     let ([h, width], [oh, ow]) = (two(&x[2..], 1), two(&y[2..], 1));
     let (ic, oc, groups) = (x[1], y[1], usize::try_from(g.groups).ok()?);
     let whole = groups == 1 || ((ic / groups).is_multiple_of(16) && (oc / groups).is_multiple_of(16));
-    let any = x.iter().chain(&y).chain(&w).all(|&n| n > 0);
+    if x.iter().chain(&y).chain(&w).any(|&n| n == 0) {
+        return None;
+    }
     let inside = pt < (kh - 1) * dy + sy && pl < (kw - 1) * dx + sx;
-    (whole && any && inside && ic >= 16 && oc > 8)
-        .then_some(ConvShape { n: x[0], ic, oc, h, w: width, oh, ow, kh, kw, sy, sx, dy, dx, pt, pl, groups })
+    (whole && inside && ic >= 16 && oc > 8).then_some(ConvShape {
+        n: x[0],
+        ic,
+        oc,
+        h,
+        w: width,
+        oh,
+        ow,
+        kh,
+        kw,
+        sy,
+        sx,
+        dy,
+        dx,
+        pt,
+        pl,
+        groups,
+    })
 }
 
 fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {

@@ -6,9 +6,9 @@
 use crate::cut::{INFINITE, Network, SINK, SOURCE};
 use crate::ir::{Attr, Graph, Layout, Node, TensorType, Value, ValueId};
 use crate::ops::conv::{BlockedForm, blocked_form};
-use crate::ops::{conv_transpose, int_conv};
 use crate::ops::view::NodeView;
 use crate::ops::{self, LayoutRule};
+use crate::ops::{conv_transpose, int_conv};
 use kiln_kernels::Dtype;
 use std::collections::HashMap;
 

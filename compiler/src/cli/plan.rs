@@ -161,6 +161,7 @@ fn json(program: &Program, structure: &Structure) -> String {
         |s| s.devices.iter().map(|(name, n)| (name.clone(), json!(n))).collect::<serde_json::Map<_, _>>().into(),
     );
     let copies = summary.map_or_else(|| json!([]), placement::copies);
+    let placements = summary.map_or_else(|| json!([]), placement::placements);
     let mut json = json!({
         "arenas": [{
             "memory": "dram",
@@ -176,6 +177,7 @@ fn json(program: &Program, structure: &Structure) -> String {
         "flops": program.flops,
         "devices": devices,
         "copies": copies,
+        "placements": placements,
         "streams": (0..program.schedule.streams.len()).map(|s| stream(program, s)).collect::<Vec<_>>(),
         "layers": structure.branches.layers,
         "branches": structure.branches.nodes.iter().map(names).collect::<Vec<_>>(),

@@ -10,6 +10,7 @@ use crate::emit::{self, WeightsFrom, module_name};
 use crate::ep::pin::Pin;
 use crate::error::CompileErrors;
 use crate::import::DimBound;
+use crate::memory::Arenas;
 use crate::{Options, compile, onnx};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -101,6 +102,21 @@ impl Config {
     #[must_use]
     pub fn weights(mut self, from: WeightsFrom) -> Self {
         self.options.weights = from;
+        self
+    }
+
+    /// Bytes that the model may take beside its weights. The module then also holds the schedule on one stream, where that
+    /// needs less: `Model::with_budget` chooses.
+    #[must_use]
+    pub fn budget(mut self, bytes: u64) -> Self {
+        self.options.budget_bytes = Some(bytes);
+        self
+    }
+
+    /// How the arena is laid out.
+    #[must_use]
+    pub fn arenas(mut self, arenas: Arenas) -> Self {
+        self.options.arenas = arenas;
         self
     }
 

@@ -9,6 +9,7 @@
 mod archive;
 pub mod artifact;
 pub mod bodies;
+mod budget;
 #[cfg(feature = "cli")]
 pub mod cases;
 #[cfg(feature = "cli")]
@@ -29,6 +30,7 @@ pub mod onnx;
 pub mod ops;
 pub mod passes;
 pub mod plan;
+pub mod profile;
 pub mod program;
 mod prune;
 pub mod schedule;
@@ -47,7 +49,9 @@ use import::ImportOptions;
 use ir::Graph;
 use lower::Lowered;
 use machine::Machine;
+use memory::Arenas;
 use onnx::Decoded;
+use profile::Profile;
 use program::{Meta, Program};
 use schedule::Schedule;
 use sha2::Digest;
@@ -75,6 +79,13 @@ pub struct Options {
     pub weights: WeightsFrom,
     /// Outputs that are inputs of the next run: patterns of an output's and an input's name, with at most one `*` each.
     pub states: Vec<(String, String)>,
+    /// Bytes that the model may take beside its weights. The module then also holds the schedule on one stream, where that
+    /// needs less, for `Model::with_budget`.
+    pub budget_bytes: Option<u64>,
+    /// How the arena is laid out.
+    pub arenas: Arenas,
+    /// Measured times of nodes.
+    pub profile: Option<Profile>,
     /// Whether the module also has a function for each step, for tools that time them.
     pub per_step: bool,
 }
@@ -90,6 +101,9 @@ impl Default for Options {
             streams: 1,
             weights: WeightsFrom::Embed,
             states: Vec::new(),
+            budget_bytes: None,
+            arenas: Arenas::Shared,
+            profile: None,
             per_step: false,
         }
     }
@@ -125,6 +139,15 @@ impl Options {
         }
         if let Some(saved) = &self.wish.saved {
             let _ = write!(text, ", placement from a file ({})", &sha256(saved.as_bytes())[..12]);
+        }
+        if let Some(bytes) = self.budget_bytes {
+            let _ = write!(text, ", budget = {bytes}");
+        }
+        if self.arenas == Arenas::Branch {
+            text.push_str(", arenas = branch");
+        }
+        if let Some(profile) = &self.profile {
+            let _ = write!(text, ", times from a file ({})", profile.digest());
         }
         if self.weights == WeightsFrom::File {
             text.push_str(", weights = file");
@@ -192,14 +215,33 @@ pub fn program_with(
     meta: Meta,
     providers: &Providers<'_>,
 ) -> Result<Program, CompileErrors> {
+    let (program, _) = planned(graph, options, meta.clone(), providers)?;
+    let Some(bytes) = options.budget_bytes else { return Ok(program) };
+    let narrow = match program.schedule.streams.len() > 1 && program.device.is_none() {
+        true => Some(planned(graph, &Options { streams: 1, ..options.clone() }, meta, providers)?),
+        false => None,
+    };
+    Ok(budget::within(program, narrow, bytes, !options.per_step)?)
+}
+
+/// A verified program, and what it was verified against.
+fn planned(
+    graph: &Graph,
+    options: &Options,
+    meta: Meta,
+    providers: &Providers<'_>,
+) -> Result<(Program, verify::Expectation), CompileErrors> {
     let states = lower::state::pairs(graph, &options.states)?;
     let (lowered, schedule, device, placement) = distribute(graph, options, &states, providers)?;
     let expected = verify::expectation(&lowered);
-    let arena = memory::plan_on_streams(&lowered, &schedule)?;
+    let arena = match options.arenas {
+        Arenas::Shared => memory::plan_on_streams(&lowered, &schedule)?,
+        Arenas::Branch => memory::plan_by_branch(&lowered, &schedule)?,
+    };
     let program = program::assemble_on(graph, lowered, schedule, arena, device, &states, meta)?;
     let program = Program { placement, ..program };
     verify::verify(&program, &expected)?;
-    Ok(program)
+    Ok((program, expected))
 }
 
 /// Calls, streams, the device's part and the placement.
@@ -214,14 +256,16 @@ fn distribute(
     providers: &Providers<'_>,
 ) -> Result<Distributed, CompileErrors> {
     let target = options.machine.target.as_ref().clone().with_host_streams(options.streams);
+    let measured = options.profile.clone().unwrap_or_default();
     if target.n_devices() == 1 {
         let lowered = lower::lower_whole(graph, states, bodies::plan)?;
         // Objects are ordered by one stream.
         let target = if lowered.n_objects > 0 { target.with_host_streams(1) } else { target };
-        let (lowered, schedule) = streams::plan_for(graph, lowered, &target)?;
+        let (lowered, schedule) = streams::plan_with(graph, lowered, &target, &measured)?;
         return Ok((lowered, schedule, None, None));
     }
-    let tasks = ep::tasks::tasks(graph, &target, providers, &options.pins)?;
+    let mut tasks = ep::tasks::tasks(graph, &target, providers, &options.pins)?;
+    tasks.measured(&measured, target.host);
     let decided = ep::place::place(&tasks, &target, &options.wish)?;
     let summary = Some(ep::place::summary(&tasks, &target, &decided));
     let devices = &decided.placed.placement.device;
@@ -243,7 +287,7 @@ fn distribute(
             Ok((lowered, schedule, Some(plan), summary))
         }
         _ => {
-            let (lowered, schedule) = streams::plan_for(graph, lowered, &target)?;
+            let (lowered, schedule) = streams::plan_with(graph, lowered, &target, &measured)?;
             Ok((lowered, schedule, None, summary))
         }
     }

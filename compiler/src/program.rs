@@ -143,6 +143,8 @@ pub struct Program {
     pub placement: Option<Summary>,
     /// Floating-point operations of one run.
     pub flops: i64,
+    /// The same model on one stream in less memory, with the same weights: what `Model::with_budget` may choose.
+    pub narrow: Option<Box<Program>>,
 }
 
 impl Program {
@@ -154,6 +156,12 @@ impl Program {
             blob[at..at + w.data.len()].copy_from_slice(&w.data);
         }
         blob
+    }
+
+    /// Bytes that a model takes beside its weights: the arena and, behind it, both pieces of each state.
+    pub fn memory_bytes(&self) -> u64 {
+        let states: u64 = self.states.iter().map(|s| 2 * s.bytes).sum();
+        if states == 0 { self.arena.bytes } else { self.arena.bytes.next_multiple_of(ALIGN as u64) + states }
     }
 
     /// How many objects are inputs: those of the first slots.
@@ -280,6 +288,7 @@ pub fn assemble_on(
         device,
         placement: None,
         flops,
+        narrow: None,
     })
 }
 
@@ -316,6 +325,7 @@ pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, Com
         device: None,
         placement: None,
         flops: 0,
+        narrow: None,
     })
 }
 

@@ -152,6 +152,8 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
         return fail(0, "steps were lost".into());
     }
     let groups = streams::groups(program, expected);
+    let mut weights: BTreeMap<u64, Vec<&crate::program::Weight>> = BTreeMap::new();
+    program.weights.iter().for_each(|w| weights.entry(w.off).or_default().push(w));
     for (i, step) in program.steps.iter().enumerate() {
         let operands = step.call.operands();
         if fingerprint(&*step.call) != expected.calls[i] || operands.len() != expected.steps[i].len() {
@@ -205,7 +207,8 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             let reads = matches!(o.role, Role::Read | Role::Alias)
                 || ((o.role == Role::Update || later_part) && written[buffer as usize]);
             if let BufferKind::Weight(data) = kind {
-                let place = program.weights.iter().any(|w| w.off + off == start && w.data == *data);
+                let here = start.checked_sub(off).and_then(|base| weights.get(&base));
+                let place = here.is_some_and(|all| all.iter().any(|w| w.data == *data));
                 if off + bytes > data.len() as u64 || !place {
                     return fail(i, format!("operand {} is not the constant it should be", o.name));
                 }

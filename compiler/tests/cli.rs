@@ -124,6 +124,35 @@ fn check_and_plan() {
 }
 
 #[test]
+fn budgets_layouts_and_measured_times() {
+    let folder = Folder::new("budget");
+    let lstm = model("lstm");
+    let plan = |args: &[&str]| kilnc(&[&["plan", &lstm, "--streams", "2", "--json"], args].concat());
+    let json = |output: &Output| serde_json::from_str::<serde_json::Value>(&stdout(output)).unwrap();
+    let both = json(&plan(&["--budget", "1000000"]));
+    let bytes = |i: usize| both["schedules"][i]["bytes"].as_u64().unwrap();
+    assert!(
+        bytes(0) > bytes(1)
+            && both["schedules"][0]["predicted_ns"].as_u64() < both["schedules"][1]["predicted_ns"].as_u64()
+    );
+    let least = plan(&["--budget", &(bytes(1) - 1).to_string()]);
+    assert_eq!(least.status.code(), Some(1));
+    assert!(stderr(&least).contains("the budget is"), "{}", stderr(&least));
+    let branch = json(&plan(&["--arenas", "branch"]));
+    assert_eq!(branch["arenas"][0]["bytes"], branch["arenas"][0]["branch_bytes"]);
+    assert!(branch["arenas"][0]["shared_bytes"].as_u64() > Some(0));
+    // What bench prints; a name that no node has changes nothing.
+    let measured = folder.path("bench.json");
+    std::fs::write(&measured, r#"{"ops": [{"node": "nobody", "op": "Add", "median_ns": 5}]}"#).unwrap();
+    assert_eq!(json(&plan(&["--profile", &measured]))["predicted_ns"], json(&plan(&[]))["predicted_ns"]);
+    for wrong in ["[]", "{\"ops\": [1]}", "no json"] {
+        std::fs::write(&measured, wrong).unwrap();
+        assert_eq!(plan(&["--profile", &measured]).status.code(), Some(2), "{wrong}");
+    }
+    assert_eq!(plan(&["--profile", &folder.path("none")]).status.code(), Some(2));
+}
+
+#[test]
 fn compile_writes_module_weights_and_plans() {
     let folder = Folder::new("compile");
     let output =

@@ -27,6 +27,7 @@ pub(crate) struct Arguments {
     pub(crate) dims: Vec<(Given<String>, Given<DimBound>)>,
     pub(crate) states: Vec<(Given<String>, Given<String>)>,
     pub(crate) weights: Option<Given<WeightsFrom>>,
+    pub(crate) budget_bytes: Option<Given<u64>>,
 }
 
 impl Arguments {
@@ -70,6 +71,7 @@ impl Parse for Arguments {
             dims: vec![],
             states: vec![],
             weights: None,
+            budget_bytes: None,
         };
         let mut seen: Vec<String> = Vec::new();
         while !input.is_empty() {
@@ -101,6 +103,11 @@ impl Arguments {
                 let n: LitInt = input.parse()?;
                 self.streams = Some(Given { value: n.base10_parse()?, span: n.span() });
             }
+            "budget" => {
+                input.parse::<Token![=]>()?;
+                let n: LitInt = input.parse()?;
+                self.budget_bytes = Some(Given { value: n.base10_parse()?, span: n.span() });
+            }
             "weights" => {
                 input.parse::<Token![=]>()?;
                 let word: Ident = input.parse().map_err(|e| Error::new(e.span(), "expected `file` or `embed`"))?;
@@ -125,11 +132,11 @@ impl Arguments {
                     self.states.push(pair);
                 }
             }
-            "placement" | "objective" | "arenas" | "budget" | "profile" => {
+            "placement" | "objective" | "arenas" | "profile" => {
                 return Err(Error::new(key.span(), format!("`{key}` is not supported yet")));
             }
             _ => {
-                let known = "target, streams, dims, state, weights";
+                let known = "target, streams, dims, state, weights, budget";
                 return Err(Error::new(key.span(), format!("there is no option `{key}`: expected one of {known}")));
             }
         }

@@ -95,6 +95,7 @@ fn options(args: &Arguments) -> Result<Options> {
     if let Some(weights) = &args.weights {
         options.weights = weights.value;
     }
+    options.budget_bytes = args.budget_bytes.as_ref().map(|b| b.value);
     Ok(options)
 }
 

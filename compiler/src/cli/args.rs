@@ -6,7 +6,9 @@ use crate::ep::pin::Pin;
 use crate::ep::place::Wish;
 use crate::import::DimBound;
 use crate::machine::Machine;
+use crate::memory::Arenas;
 use crate::plan::placement::{Objective, Policy};
+use crate::profile::Profile;
 use crate::{Options, check_options};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -84,13 +86,13 @@ pub(super) struct CompileArgs {
     /// One arena for all, or a region for each branch: shared or branch
     #[arg(long, value_name = "WHICH")]
     arenas: Option<String>,
-    /// Memory that the arena may take
+    /// Memory that the model may take beside its weights; the module then also holds a narrower schedule for less
     #[arg(long, value_name = "BYTES")]
     budget: Option<u64>,
     /// An output that is an input of the next run
     #[arg(long, value_name = "OUT=IN")]
     state: Vec<String>,
-    /// Measured times of nodes
+    /// Measured times of nodes: what bench --per-op --json prints
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
     /// Says nothing but results and errors
@@ -107,7 +109,7 @@ pub(super) enum WeightsArg {
 impl CompileArgs {
     /// The options for a module of this name.
     pub(super) fn options(&self, name: &str) -> Result<Options, Failure> {
-        self.refuse_what_is_missing()?;
+        self.check_words()?;
         let machine = Machine::named(&self.target).map_err(Failure::Misuse)?;
         let mut options = Options { name: name.to_owned(), streams: self.streams, machine, ..Options::default() };
         options.wish = self.wish()?;
@@ -131,6 +133,11 @@ impl CompileArgs {
                 })?;
             options.states.push((output.to_owned(), input.to_owned()));
         }
+        options.budget_bytes = self.budget;
+        if self.arenas.as_deref() == Some("branch") {
+            options.arenas = Arenas::Branch;
+        }
+        options.profile = self.profile.as_ref().map(|path| profile(path)).transpose()?;
         check_options(&options).map_err(Failure::Misuse)?;
         Ok(options)
     }
@@ -153,7 +160,7 @@ impl CompileArgs {
         Ok(Wish { policy, saved, ..Wish::default() })
     }
 
-    fn refuse_what_is_missing(&self) -> Result<(), Failure> {
+    fn check_words(&self) -> Result<(), Failure> {
         let host_only = |given: &Option<String>, all: &[&str], flag: &str| match given {
             Some(v) if !all.contains(&v.as_str()) => {
                 Err(Failure::Misuse(format!("--{flag} {v}: expected one of {}", all.join(", "))))
@@ -162,17 +169,31 @@ impl CompileArgs {
         };
         host_only(&self.placement, &["priority", "parallax", "optimal"], "placement")?;
         host_only(&self.objective, &["makespan", "sum"], "objective")?;
-        host_only(&self.arenas, &["shared", "branch"], "arenas")?;
-        let missing = [
-            ("--arenas branch", self.arenas.as_deref() == Some("branch")),
-            ("--budget", self.budget.is_some()),
-            ("--profile", self.profile.is_some()),
-        ];
-        match missing.iter().find(|(_, given)| *given) {
-            Some((flag, _)) => Err(Failure::Misuse(format!("{flag} is not supported yet"))),
-            None => Ok(()),
-        }
+        host_only(&self.arenas, &["shared", "branch"], "arenas")
     }
+}
+
+/// Larger files are no measurements.
+const MAX_PROFILE_BYTES: u64 = 64 << 20;
+
+/// Measured times from what `kilnc bench --per-op --json` printed.
+fn profile(path: &std::path::Path) -> Result<Profile, Failure> {
+    let wrong = |what: String| Failure::Misuse(format!("--profile {}: {what}", path.display()));
+    let size = std::fs::metadata(path).map_err(|e| wrong(e.to_string()))?.len();
+    if size > MAX_PROFILE_BYTES {
+        return Err(wrong(format!("{size} bytes are too many for measured times")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+    let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let expected = || wrong("expected what `kilnc bench MODEL --per-op --json` prints, with \"ops\"".into());
+    let ops = json.get("ops").and_then(|o| o.as_array()).filter(|o| !o.is_empty()).ok_or_else(expected)?;
+    let mut profile = Profile::default();
+    for op in ops {
+        let (node, ns) = (op.get("node").and_then(|n| n.as_str()), op.get("median_ns").and_then(|n| n.as_u64()));
+        let (Some(node), Some(ns)) = (node, ns) else { return Err(expected()) };
+        *profile.node_ns.entry(node.to_owned()).or_default() += ns;
+    }
+    Ok(profile)
 }
 
 fn parse_dim(text: &str) -> Option<(String, DimBound)> {

@@ -30,9 +30,14 @@ pub(super) fn page(program: &Program) -> Option<String> {
     let mut out = String::from("placement ");
     let devices: Vec<String> = summary.devices.iter().map(|(name, n)| format!("{name} {n} nodes")).collect();
     let _ = writeln!(out, "{}, {} copies", devices.join(", "), summary.crossings.len());
-    for (name, ns) in &summary.candidates {
-        let _ = writeln!(out, "  {:>12} us by {name}", ns.div_ceil(1000));
-    }
+    let _ = writeln!(out, "  predicted us  of the host alone");
+    let alone = summary.candidates.iter().find(|(name, _)| *name == format!("all on {}", summary.host));
+    let mut row = |name: &str, ns: u64| {
+        let share = alone.map_or_else(String::new, |(_, all)| format!("{:.3}", ns as f64 / (*all).max(1) as f64));
+        let _ = writeln!(out, "  {:>12} {share:>18}  {name}", ns.div_ceil(1000));
+    };
+    summary.candidates.iter().for_each(|(name, ns)| row(name, *ns));
+    row("this plan", summary.predicted_ns);
     if !summary.crossings.is_empty() {
         let _ = writeln!(out, "copies        bytes  handshake       copy     repack    convert  (ns)");
     }
@@ -56,6 +61,13 @@ pub(super) fn page(program: &Program) -> Option<String> {
         );
     }
     Some(out)
+}
+
+/// What the placements that were compared would take, for tools.
+pub(super) fn placements(summary: &Summary) -> Value {
+    let row = |(name, ns): &(String, u64)| json!({ "placement": name, "predicted_ns": ns });
+    let this = ("this plan".to_owned(), summary.predicted_ns);
+    summary.candidates.iter().chain([&this]).map(row).collect()
 }
 
 /// The copies for tools.

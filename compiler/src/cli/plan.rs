@@ -4,12 +4,15 @@ use super::args::PlanArgs;
 use super::{Outcome, model, placement, term};
 use crate::ep::npu::expand::Lane;
 use crate::ep::npu::schedule::LANES;
+use crate::error::CompileErrors;
 use crate::ir::Graph;
+use crate::memory::Arenas;
+use crate::onnx::Decoded;
 use crate::plan::branch::{Branches, Counts, branches};
 use crate::plan::dag::Dag;
 use crate::program::Program;
 use crate::schedule::StreamStep;
-use crate::{compile_graph, graph, ops};
+use crate::{Options, compile_graph, graph, ops};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -24,7 +27,8 @@ pub(super) fn command(args: &PlanArgs) -> Outcome {
     let (model, options) = model::read(&args.model, &args.compile)?;
     let graph = graph(&model.decoded, &options)?;
     let program = compile_graph(&graph, &model.decoded, &options)?;
-    let structure = Structure::of(&graph);
+    let mut structure = Structure::of(&graph);
+    structure.layouts = layouts(&program, &graph, &model.decoded, &options)?;
     placement::report(&program, &args.compile)?;
     term::result(&if args.json { json(&program, &structure) } else { text(&program, &structure) });
     Ok(())
@@ -35,6 +39,25 @@ struct Structure {
     branches: Branches,
     counts: Counts,
     names: Vec<String>,
+    /// Bytes of the arena by each layout.
+    layouts: [(&'static str, u64); 2],
+}
+
+/// The arena's bytes with everything packed together, and with a region for each branch.
+fn layouts(
+    program: &Program,
+    graph: &Graph,
+    decoded: &Decoded,
+    options: &Options,
+) -> Result<[(&'static str, u64); 2], CompileErrors> {
+    let bytes = |arenas: Arenas| {
+        if arenas == options.arenas {
+            return Ok(program.arena.bytes);
+        }
+        let other = Options { arenas, budget_bytes: None, ..options.clone() };
+        Ok::<u64, CompileErrors>(compile_graph(graph, decoded, &other)?.arena.bytes)
+    };
+    Ok([("shared", bytes(Arenas::Shared)?), ("branch", bytes(Arenas::Branch)?)])
 }
 
 impl Structure {
@@ -60,7 +83,7 @@ impl Structure {
             flops.ok().and_then(|f| f.upper()).and_then(|f| u64::try_from(f).ok()).unwrap_or(0)
         };
         let counts = branches.counts(work);
-        Self { branches, counts, names: graph.nodes.iter().map(|n| n.name.clone()).collect() }
+        Self { branches, counts, layouts: [("", 0); 2], names: graph.nodes.iter().map(|n| n.name.clone()).collect() }
     }
 }
 
@@ -87,6 +110,13 @@ fn text(program: &Program, structure: &Structure) -> String {
     let _ = writeln!(out, "arena     {} bytes in dram{optimal}", a.bytes);
     let _ = writeln!(out, "  bound   {} bytes, gap {gap}", a.lower_bound_bytes);
     let _ = writeln!(out, "  naive   {} bytes", a.naive_bytes);
+    for (layout, bytes) in structure.layouts {
+        let _ = writeln!(out, "  {layout:<7} {bytes} bytes");
+    }
+    if let Some(n) = &program.narrow {
+        let (bytes, ms) = (n.memory_bytes(), ms(n.schedule.predicted_ns));
+        let _ = writeln!(out, "  or      {bytes} bytes on one stream, predicted {ms:.3} ms");
+    }
     let _ = writeln!(out, "weights   {} bytes", program.weight_bytes);
     let c = &structure.counts;
     let _ = writeln!(out, "structure     nodes  branches    layers  parallel  candidate  most branches");
@@ -161,6 +191,13 @@ fn json(program: &Program, structure: &Structure) -> String {
         |s| s.devices.iter().map(|(name, n)| (name.clone(), json!(n))).collect::<serde_json::Map<_, _>>().into(),
     );
     let copies = summary.map_or_else(|| json!([]), placement::copies);
+    let schedule = |p: &Program| {
+        json!({
+            "streams": p.schedule.streams.len(), "bytes": p.memory_bytes(), "predicted_ns": p.schedule.predicted_ns,
+        })
+    };
+    let schedules: Vec<_> = [Some(program), program.narrow.as_deref()].into_iter().flatten().map(schedule).collect();
+    let placements = summary.map_or_else(|| json!([]), placement::placements);
     let mut json = json!({
         "arenas": [{
             "memory": "dram",
@@ -168,14 +205,18 @@ fn json(program: &Program, structure: &Structure) -> String {
             "lower_bound_bytes": a.lower_bound_bytes,
             "naive_bytes": a.naive_bytes,
             "proven_optimal": a.proven_optimal,
+            "shared_bytes": structure.layouts[0].1,
+            "branch_bytes": structure.layouts[1].1,
             "peak": peak,
         }],
+        "schedules": schedules,
         "predicted_ns": program.schedule.predicted_ns,
         "sequential_ns": program.schedule.sequential_ns,
         "weight_bytes": program.weight_bytes,
         "flops": program.flops,
         "devices": devices,
         "copies": copies,
+        "placements": placements,
         "streams": (0..program.schedule.streams.len()).map(|s| stream(program, s)).collect::<Vec<_>>(),
         "layers": structure.branches.layers,
         "branches": structure.branches.nodes.iter().map(names).collect::<Vec<_>>(),

@@ -8,6 +8,7 @@ mod device;
 mod dims;
 mod model;
 mod names;
+mod narrow;
 mod ports;
 mod states;
 mod steps;
@@ -62,6 +63,9 @@ pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Res
         source.push_str(&steps::comments(&formatted(function)?));
         Ok(())
     })?;
+    if let Some(narrow) = &program.narrow {
+        source.push_str(&narrow::module(narrow)?);
+    }
     Ok(Emitted { source, weights })
 }
 

@@ -2,6 +2,7 @@
 
 use super::dims::Extents;
 use super::names::doc_code;
+use super::narrow;
 use super::ports::{Border, infos};
 use super::states::States;
 use super::steps::{Statics, n_chunks};
@@ -134,6 +135,7 @@ pub(super) fn items(
             quote! { rt::Weights::from_file(weights_path(), Model::WEIGHT_BYTES)? },
         ),
     };
+    let (field, choice) = narrow::choice(program);
     let (new_docs, new_instance) = match program.schedule.streams.len() {
         0 | 1 => (
             " Takes the arena from the heap and chooses the instruction set: the only allocation there is.",
@@ -156,6 +158,8 @@ pub(super) fn items(
         None => new_instance,
         Some(_) => quote! { rt::Instance::on_heap(Self::ARENA_BYTES, #weights_value)? },
     };
+    let whole = quote! { Self { rt: #new_instance #npu #attach, #choice #state_init } };
+    let new = narrow::constructors(program, new_docs, &whole, &weights_value);
     let no_inputs = program.inputs.len() == program.states.len();
     let inputs_life = if no_inputs { quote!() } else { quote!(<'a>) };
     let inputs_elided = if no_inputs { quote!() } else { quote!(<'_>) };
@@ -177,6 +181,7 @@ pub(super) fn items(
         #(#[doc = #docs])*
         pub struct Model<'a> {
             rt: rt::Instance<'a>,
+            #field
             #state_fields
         }
 
@@ -206,16 +211,13 @@ pub(super) fn items(
         }
 
         impl Model<'static> {
-            #[doc = #new_docs]
-            pub fn new() -> Result<Self, rt::Error> {
-                Ok(Self { rt: #new_instance #npu #attach, #state_init })
-            }
+            #new
         }
 
         impl<'a> Model<'a> {
             /// Uses the caller's memory as the arena: at least [`Self::ARENA_BYTES`] bytes, aligned to 64.
             pub fn new_in(arena: &'a mut [u8]) -> Result<Self, rt::Error> {
-                Ok(Self { rt: rt::Instance::in_memory(arena, Self::ARENA_BYTES, #weights_value)? #npu #attach, #state_init })
+                Ok(Self { rt: rt::Instance::in_memory(arena, Self::ARENA_BYTES, #weights_value)? #npu #attach, #choice #state_init })
             }
 
             #[doc = #run_docs]
@@ -261,7 +263,8 @@ fn run_call(
     (function, closure): (TokenStream, TokenStream),
 ) -> TokenStream {
     if program.n_objects == 0 {
-        return quote! { self.rt.run(&mut regions, #extents, NODES, #function) };
+        let run = quote! { self.rt.run(&mut regions, #extents, NODES, #function) };
+        return narrow::run(program, extents, run);
     }
     let n_own = Literal::usize_unsuffixed(program.n_objects - program.n_given());
     quote! { self.rt.run_objects(&mut regions, #extents, NODES, (&[#given], #n_own), #closure) }
@@ -308,7 +311,7 @@ pub(super) fn step_items(program: &Program, extents: &Extents, shared: &Statics)
 }
 
 /// For each step the node it belongs to, for error messages: runs of equal names are stored once.
-fn node_table(program: &Program) -> TokenStream {
+pub(super) fn node_table(program: &Program) -> TokenStream {
     let mut rows = TokenStream::new();
     let mut last: Option<&str> = None;
     for (number, name) in super::steps::nodes(program) {

@@ -2,6 +2,7 @@
 
 use super::dims::Extents;
 use super::names::{doc_code, unique_idents};
+use super::narrow;
 use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, SymbolSource};
 use crate::program::{Port, Program};
@@ -201,10 +202,7 @@ impl Border {
                     let k = Literal::usize_unsuffixed(k);
                     quote!(self.rt.state(#k))
                 }
-                None => {
-                    let off = Literal::u64_unsuffixed(p.off);
-                    quote!(#off)
-                }
+                None => narrow::offset(program, i, p.off),
             };
             let doc = format!(" {}: `{}`.", doc_code(&p.name), p.ty);
             let dims = p.ty.shape.iter().map(|d| extents.number(d)).collect::<Result<Vec<_>, _>>()?;

@@ -51,12 +51,16 @@ pub struct Crossing {
 pub struct Summary {
     /// Devices and their numbers of nodes.
     pub devices: Vec<(String, usize)>,
+    /// The device that the host's memory belongs to.
+    pub host: String,
     /// The placement as text, to save.
     pub saved: String,
     /// The copies between devices.
     pub crossings: Vec<Crossing>,
-    /// What each candidate placement would take, as simulated.
+    /// What each placement that was compared would take, as simulated.
     pub candidates: Vec<(String, u64)>,
+    /// What this one takes, as simulated.
+    pub predicted_ns: u64,
     /// One line for each heavy node on a slow device.
     pub warnings: Vec<String>,
 }
@@ -79,14 +83,16 @@ pub fn summary(tasks: &Tasks, target: &Target, decided: &Decided) -> Summary {
         Candidate::Priority => "priority".to_owned(),
         Candidate::Parallax => "parallax".to_owned(),
         Candidate::Single(d) => format!("all on {}", name(*d)),
-        Candidate::Sum => "least sum".to_owned(),
-        Candidate::Search => "search".to_owned(),
+        Candidate::Sum => "optimal, sum".to_owned(),
+        Candidate::Search => "optimal, makespan".to_owned(),
     };
     Summary {
         devices: target.device_ids().map(|d| (name(d), count(d))).collect(),
+        host: name(target.host),
         saved: text::save(&tasks.graph, target, &placed.placement),
         crossings,
         candidates: placed.candidates.iter().map(|(c, ns)| (candidate(c), *ns)).collect(),
+        predicted_ns: placed.planned.timeline.end_ns,
         warnings: decided.warnings.clone(),
     }
 }

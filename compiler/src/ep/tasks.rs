@@ -12,6 +12,7 @@ use crate::ops::{self, view::NodeView};
 use crate::plan::graph::{Claim, Form, Node, Source, TaskGraph, Value};
 use crate::plan::id::{DeviceId, DtypeId, LayoutId, NodeId, ValueId};
 use crate::plan::target::Target;
+use crate::profile::Profile;
 
 /// A model as the planner sees it, and why devices declined nodes.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +21,17 @@ pub struct Tasks {
     pub graph: TaskGraph,
     /// For each node, for each device, why it does not run there.
     pub declines: Vec<Vec<Option<Decline>>>,
+}
+
+impl Tasks {
+    /// Puts measured times into the costs on the host.
+    pub fn measured(&mut self, profile: &Profile, host: DeviceId) {
+        for node in &mut self.graph.nodes {
+            if let (Some(ns), Some(cost)) = (profile.of(&node.name), &mut node.cost_ns[host.idx()]) {
+                *cost = ns;
+            }
+        }
+    }
 }
 
 /// Asks the providers and builds the graph.

@@ -54,6 +54,14 @@ pub fn plan_on_streams(lowered: &Lowered, schedule: &Schedule) -> Result<ArenaPl
     Ok(answer(lowered, &question(lowered, schedule)?))
 }
 
+/// The same with a region for each branch ([`super::regions`]).
+pub fn plan_by_branch(lowered: &Lowered, schedule: &Schedule) -> Result<ArenaPlan, CompileError> {
+    let lives = lives(lowered, schedule)?;
+    let solution = super::regions::solve(lowered, schedule, &lives)?;
+    let Lives { order, members, sizes, accesses, index, .. } = lives;
+    Ok(arena(lowered, &Question { problem: problem(&order, &sizes, &accesses)?, members, index }, solution))
+}
+
 /// A bound below the arena of a schedule in bytes, without solving, and the buffers that give it.
 pub(crate) fn least(lowered: &Lowered, schedule: &Schedule) -> Result<(u64, Vec<usize>), CompileError> {
     let Question { problem, members, .. } = question(lowered, schedule)?;
@@ -123,11 +131,24 @@ fn arena(lowered: &Lowered, question: &Question, solution: Solution) -> ArenaPla
     }
 }
 
-fn several_streams(lowered: &Lowered, schedule: &Schedule) -> Result<Question, CompileError> {
+/// Who touches which piece of memory when, in a schedule's partial order.
+pub(super) struct Lives {
+    pub(super) order: HappensBefore,
+    /// The buffer that stands for each piece of memory.
+    pub(super) members: Vec<usize>,
+    pub(super) sizes: Vec<u64>,
+    pub(super) accesses: Vec<Accesses>,
+    /// The piece of every buffer; `usize::MAX` where it has no place in the arena.
+    pub(super) index: Vec<usize>,
+    /// The first step that touches each piece; `usize::MAX` where none does.
+    pub(super) first: Vec<usize>,
+}
+
+pub(super) fn lives(lowered: &Lowered, schedule: &Schedule) -> Result<Lives, CompileError> {
     let (events, at) = schedule.events();
     let order = HappensBefore::new(&events).ok_or_else(|| error("a schedule that deadlocks".into()))?;
     let groups = groups_on_streams(lowered, &|a, b| order.before(at[a], at[b]));
-    let (mut members, mut sizes, mut accesses) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut members, mut sizes, mut accesses, mut first) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut index = vec![usize::MAX; lowered.buffers.len()];
     for (b, buffer) in lowered.buffers.iter().enumerate() {
         let here = matches!(buffer.kind, BufferKind::Activation | BufferKind::Scratch);
@@ -138,16 +159,26 @@ fn several_streams(lowered: &Lowered, schedule: &Schedule) -> Result<Question, C
         index[b] = members.len();
         members.push(b);
         sizes.push(bound(buffer)?);
+        first.push(groups.steps[b].iter().copied().min().unwrap_or(usize::MAX));
         let steps = groups.steps[b].iter().map(|&s| at[s]).collect();
         accesses.push(Accesses { steps, from_start: false, to_end: groups.output[b] });
     }
+    let index = (0..index.len()).map(|b| index[groups.of(b as u32) as usize]).collect();
+    Ok(Lives { order, members, sizes, accesses, index, first })
+}
+
+/// The solver's problem of pieces of memory in a partial order.
+pub(super) fn problem(order: &HappensBefore, sizes: &[u64], accesses: &[Accesses]) -> Result<Problem, CompileError> {
     let alignments = vec![solve::DEFAULT_ALIGNMENT; sizes.len()];
     let aligned: Vec<u64> = sizes.iter().map(|s| s.next_multiple_of(solve::DEFAULT_ALIGNMENT)).collect();
-    let clique = peak(&order, &accesses, &aligned);
-    let problem = Problem::from_conflicts(&sizes, &alignments, &conflicts(&order, &accesses));
-    let problem = problem.and_then(|p| p.with_cliques(&[clique])).map_err(|e| error(e.to_string()))?;
-    let index = (0..index.len()).map(|b| index[groups.of(b as u32) as usize]).collect();
-    Ok(Question { problem, members, index })
+    let clique = peak(order, accesses, &aligned);
+    let problem = Problem::from_conflicts(sizes, &alignments, &conflicts(order, accesses));
+    problem.and_then(|p| p.with_cliques(&[clique])).map_err(|e| error(e.to_string()))
+}
+
+fn several_streams(lowered: &Lowered, schedule: &Schedule) -> Result<Question, CompileError> {
+    let Lives { order, members, sizes, accesses, index, .. } = lives(lowered, schedule)?;
+    Ok(Question { problem: problem(&order, &sizes, &accesses)?, members, index })
 }
 
 /// Plans a device's memory: the buffers on it may share bytes only if every access to one surely happens before every

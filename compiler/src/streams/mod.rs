@@ -16,6 +16,7 @@ use crate::lower::{Buffer, BufferKind, Call, Lowered, Step};
 use crate::memory;
 use crate::plan::schedule::{self as planner, Planned};
 use crate::plan::target::Target;
+use crate::profile::Profile;
 use crate::schedule::{Schedule, StreamStep};
 use std::collections::BTreeSet;
 
@@ -42,8 +43,20 @@ pub fn host(n_streams: usize) -> Result<Target, CompileError> {
 
 /// Decides streams for a target: cuts heavy calls into parts, orders all, and says who waits for whom.
 pub fn plan_for(graph: &Graph, lowered: Lowered, target: &Target) -> Result<(Lowered, Schedule), CompileError> {
+    plan_with(graph, lowered, target, &Profile::default())
+}
+
+/// The same with measured times of nodes.
+pub fn plan_with(
+    graph: &Graph,
+    lowered: Lowered,
+    target: &Target,
+    profile: &Profile,
+) -> Result<(Lowered, Schedule), CompileError> {
     let n_streams = target.device(target.host).streams;
-    let costs = costs(graph, &lowered, target);
+    let mut costs = costs(graph, &lowered, target);
+    let name = |s: &Step| graph.nodes.get(s.node_idx).map_or("", |n| n.name.as_str());
+    profile.put(&lowered.steps.iter().map(name).collect::<Vec<_>>(), &mut costs);
     let one = Schedule::one(&costs);
     if n_streams < 2 || lowered.steps.is_empty() {
         return Ok((lowered, one));

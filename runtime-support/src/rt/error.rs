@@ -21,6 +21,13 @@ pub enum Error {
         /// Bytes given.
         given: usize,
     },
+    /// The arena needs more than it may take.
+    Budget {
+        /// Bytes that the smallest schedule needs.
+        needed: usize,
+        /// Bytes that it may take.
+        given: usize,
+    },
     /// The system has no memory for the arena or the weights.
     OutOfMemory {
         /// Bytes asked for.
@@ -68,6 +75,9 @@ impl fmt::Display for Error {
             Self::Node { node, fault } => write!(f, "node \"{node}\": {}", fault.message()),
             Self::Arena { needed, given } => {
                 write!(f, "the arena must have {needed} bytes aligned to 64, {given} were given")
+            }
+            Self::Budget { needed, given } => {
+                write!(f, "the arena needs {needed} bytes, and may take {given}")
             }
             Self::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
             Self::Input { input_idx, expected, given } => {

@@ -3,6 +3,7 @@
 //! Generated code is the only user; the names are stable within one [`ABI`].
 
 mod border;
+mod budget;
 mod error;
 #[cfg(feature = "std")]
 mod events;
@@ -17,6 +18,7 @@ pub use border::{
     Element, RawInput, Region, TensorView, bytes_of, raw_input, raw_shape, raw_state_shape, raw_view, state_bytes,
     view, within,
 };
+pub use budget::{free_budget_bytes, widest_within};
 pub use error::Error;
 pub use extents::{bind, broadcast, expect_extent, expect_rank, extent, extents, floor_div, modulo};
 pub use instance::{Instance, StateInfo, Weights};

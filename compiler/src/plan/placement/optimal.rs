@@ -41,7 +41,7 @@ pub enum Candidate {
     Single(DeviceId),
     /// The least sum of node and crossing costs.
     Sum,
-    /// Found by moves.
+    /// The best of all these, moved from node by node while that helps.
     Search,
 }
 
@@ -117,10 +117,10 @@ impl Context<'_> {
         let mut best = best.unwrap_or_else(|| self.placed(Placement::default(), Candidate::Sum));
         if target.n_devices() > 1 {
             let found = self.placed(self.search(best.placement.clone()), Candidate::Search);
-            candidates.push((Candidate::Search, found.planned.timeline.end_ns));
             if rank(&found) < rank(&best) {
                 best = found;
             }
+            candidates.push((Candidate::Search, best.planned.timeline.end_ns));
         }
         Placed { candidates, ..best }
     }

@@ -1,0 +1,58 @@
+//! Measured times of nodes, in the place of predicted ones: what `kilnc bench --per-op --json` says of a module that was
+//! compiled before with the same options.
+//!
+//! In: node names and nanoseconds on the host. Out: the costs of calls, for streams and for placement. Nodes that were not
+//! measured keep their prediction.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// Measured times.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// Nanoseconds on one thread of the host, by node name.
+    pub node_ns: BTreeMap<String, u64>,
+}
+
+impl Profile {
+    /// A short name for the numbers: equal for equal ones.
+    pub fn digest(&self) -> String {
+        let lines: Vec<String> = self.node_ns.iter().map(|(node, ns)| format!("{ns} {node}")).collect();
+        crate::sha256(lines.join("\n").as_bytes())[..12].to_owned()
+    }
+
+    /// What a node took, if it was measured.
+    pub fn of(&self, node: &str) -> Option<u64> {
+        self.node_ns.get(node).copied()
+    }
+
+    /// Puts measured times into predicted ones. `nodes` are the names that the calls belong to; a node's time is shared by its
+    /// calls as their predictions are.
+    pub fn put(&self, nodes: &[&str], predicted_ns: &mut [u64]) {
+        let mut sums: HashMap<&str, (u128, u128)> = HashMap::new();
+        for (node, ns) in nodes.iter().zip(&*predicted_ns) {
+            let (sum, n) = sums.entry(node).or_default();
+            (*sum, *n) = (*sum + u128::from(*ns), *n + 1);
+        }
+        for (node, ns) in nodes.iter().zip(predicted_ns) {
+            let (Some(measured), Some(&(sum, n))) = (self.of(node), sums.get(node)) else { continue };
+            // Calls that are all predicted to take no time share evenly.
+            let (share, of) = if sum == 0 { (1, n) } else { (u128::from(*ns), sum) };
+            *ns = u64::try_from(u128::from(measured) * share / of.max(1)).unwrap_or(u64::MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measured_times_are_shared_as_predictions_are() {
+        let node_ns = BTreeMap::from([("a".to_owned(), 900), ("z".to_owned(), 10)]);
+        let profile = Profile { node_ns };
+        let mut ns = [10, 7, 20, 0, 0];
+        profile.put(&["a", "b", "a", "z", "z"], &mut ns);
+        assert_eq!(ns, [300, 7, 600, 5, 5]);
+        assert_ne!(profile.digest(), Profile::default().digest());
+    }
+}

@@ -1,19 +1,45 @@
-//! Times a case's steps inside the compiler: `inbench FOLDER [ITERATIONS]`. For kernel and fusion work; `kilnc bench` times real modules.
+//! Times a case's steps inside the compiler: `inbench FOLDER [ITERATIONS [STEPS]]`. For kernel and fusion work; `kilnc bench` times
+//! real modules. Where a model needs the values of small integer inputs (a sampling rate that chooses a branch), those at hand
+//! are baked in.
 
-use kiln_compiler::{Options, cases, compile, ir::Symbol};
-use kiln_kernels::{AlignedBytes, Cx, Region, RunState, isa::Isa};
+use kiln_compiler::import::ImportOptions;
+use kiln_compiler::ir::{Symbol, Tensor};
+use kiln_compiler::{Options, cases, compile};
+use kiln_kernels::{AlignedBytes, Cx, Dtype, Region, RunState, isa::Isa};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
 fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let iterations: usize = args.get(2).and_then(|a| a.parse().ok()).unwrap_or(20);
-    let case = cases::find(Path::new(&args[1])).expect("folder").remove(0);
-    let decoded = case.decode().expect("model");
-    let set = case.data_sets(&decoded.model).expect("data").remove(0);
+    if let Err(e) = bench(&std::env::args().collect::<Vec<_>>()) {
+        eprintln!("error: {e}");
+        std::process::exit(1);
+    }
+}
+
+/// Small integer inputs: what may be baked in.
+fn small_ints(t: &Tensor) -> bool {
+    matches!(t.dtype(), Dtype::I64 | Dtype::I32) && t.dims().len() <= 1 && t.numel() <= 64
+}
+
+fn bench(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
+    let folder = args.get(1).ok_or("usage: inbench FOLDER [ITERATIONS [STEPS]]")?;
+    let iterations: usize = args.get(2).and_then(|a| a.parse().ok()).unwrap_or(20).max(1);
+    let case = cases::find(Path::new(folder))?.into_iter().next().ok_or("no case in this folder")?;
+    let decoded = case.decode()?;
+    let set = case.data_sets(&decoded.model)?.into_iter().next().ok_or("the case has no data")?;
     let start = Instant::now();
-    let program = compile(&decoded, &Options { import: set.import_options(), ..Options::default() }).expect("compiles");
+    let plain = set.import_options();
+    let mut inputs: Vec<&Tensor> = set.inputs.iter().collect();
+    let program = match compile(&decoded, &Options { import: plain.clone(), ..Options::default() }) {
+        Ok(program) => program,
+        Err(_) => {
+            let baked = set.inputs.iter().enumerate().filter(|(_, t)| small_ints(t));
+            let import = ImportOptions { input_constants: baked.map(|(i, t)| (i, t.clone())).collect(), ..plain };
+            inputs.retain(|t| !small_ints(t));
+            compile(&decoded, &Options { import, ..Options::default() })?
+        }
+    };
     eprintln!(
         "compiled in {:?}, {} steps, arena {} (bound {}), weights {}",
         start.elapsed(),
@@ -24,7 +50,7 @@ fn main() {
     );
     let mut arena = AlignedBytes::zeroed(program.arena.bytes as usize).expect("memory");
     let weights = AlignedBytes::copy_of(&program.weights_blob()).expect("memory");
-    let inputs: Vec<_> = set.inputs.iter().map(|t| AlignedBytes::copy_of(t.data()).expect("memory")).collect();
+    let inputs: Vec<_> = inputs.iter().map(|t| AlignedBytes::copy_of(t.data()).expect("memory")).collect();
     let mut regions = vec![Region::write(arena.as_mut_slice()), Region::read(weights.as_slice())];
     regions.extend(inputs.iter().map(|i| Region::read(i.as_slice())));
     let state = RunState::new();
@@ -40,7 +66,9 @@ fn main() {
         }
         totals.push(all.elapsed().as_nanos() as u64);
     }
-    assert!(state.fault().is_none());
+    if let Some(fault) = state.fault() {
+        return Err(format!("step {}: {:?}", fault.0, fault.1).into());
+    }
     let median = |v: &mut Vec<u64>| {
         v.sort_unstable();
         v[v.len() / 2]
@@ -70,4 +98,5 @@ fn main() {
     for (m, step) in rows.iter().take(args.get(3).and_then(|a| a.parse().ok()).unwrap_or(15)) {
         println!("{:8.1} us {} {} {}", *m as f64 / 1000.0, step.call.entry(), step.node, step.note);
     }
+    Ok(())
 }

@@ -189,6 +189,10 @@ pub fn graph(decoded: &Decoded, options: &Options) -> Result<Graph, CompileError
     let mut graph = import::import(&decoded.model, &options.import)?;
     passes::infer(&mut graph)?;
     passes::simplify(&mut graph)?;
+    // A device may run the products that the fused operator would take from it.
+    if options.machine.target.n_devices() == 1 {
+        passes::fuse_attention(&mut graph);
+    }
     Ok(graph)
 }
 

@@ -195,6 +195,7 @@ pub(super) fn attend(
         window: [-1, -1],
         stage: ScoreStage::Product,
         wide_softmax: true,
+        unseen_nan: false,
         share: [0, 1],
     }
 }

@@ -34,6 +34,7 @@ mod einsum;
 mod expand;
 mod expect;
 mod found;
+mod fused_attention;
 mod gather;
 mod gather_nd;
 mod grid_sample;
@@ -77,7 +78,7 @@ mod sequence;
 mod sequence_axis;
 mod shape;
 mod signal;
-mod slice;
+pub(crate) mod slice;
 mod softmax;
 mod split;
 mod strided;
@@ -128,6 +129,7 @@ static FAMILIES: &[&[OpDef]] = &[
     expand::OPS,
     expect::OPS,
     found::OPS,
+    fused_attention::OPS,
     gather::OPS,
     gather_nd::OPS,
     grid_sample::OPS,

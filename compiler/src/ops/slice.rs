@@ -76,6 +76,11 @@ fn run_time_extents(cx: &mut InferCx<'_>) -> Result<Vec<Dim>> {
     Ok(dims)
 }
 
+/// Whether every step is known and goes forward: such a slice of an operand's own extents is the operand.
+pub(crate) fn steps_forward(cx: &NodeView<'_>) -> bool {
+    window(cx).is_ok_and(|w| w.steps.iter().all(|&s| s > 0))
+}
+
 /// The operand's window that the node selects.
 fn window(cx: &NodeView<'_>) -> Result<Window> {
     let shape = cx.shape(0)?;

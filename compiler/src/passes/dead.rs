@@ -1,6 +1,7 @@
 //! Dead and duplicate nodes.
 
 use crate::ir::{Attr, Graph, ValueId};
+use crate::ops::view::NodeView;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Removes nodes of which no result is read; results that nobody reads become absent where the operator has others.
@@ -23,6 +24,26 @@ pub fn remove_dead(graph: &mut Graph) {
     }
     kept.reverse();
     graph.nodes = kept;
+}
+
+/// Takes nodes away that change nothing: expansions, casts and reshapes to what their operand is, slices of all of it.
+pub(super) fn bypass(graph: &mut Graph) {
+    let outputs: HashSet<ValueId> = graph.outputs.iter().map(|(_, v)| *v).collect();
+    let mut same = BTreeMap::new();
+    for node in &graph.nodes {
+        let (Some(x), Some(y)) = (node.input(0), node.output(0)) else { continue };
+        let keeps = match node.op.as_str() {
+            "Expand" | "Reshape" | "Cast" | "Identity" => true,
+            "Slice" => crate::ops::slice::steps_forward(&NodeView { graph, node }),
+            _ => false,
+        };
+        let types = (graph.tensor_type(x), graph.tensor_type(y));
+        if node.domain.is_empty() && keeps && !outputs.contains(&y) && matches!(types, (Ok(x), Ok(y)) if x == y) {
+            // What a bypassed node read may be bypassed itself.
+            same.insert(y, *same.get(&x).unwrap_or(&x));
+        }
+    }
+    graph.substitute(&same);
 }
 
 /// Equal for nodes that compute the same from the same operands.

@@ -1,6 +1,7 @@
 //! Device-independent passes over the graph: infer and fold, then simplify and fuse.
 
 mod affine;
+mod attention;
 mod bodies;
 mod dead;
 mod epilogue;
@@ -8,6 +9,7 @@ mod expand;
 mod flex;
 mod infer;
 mod layout;
+mod one_hot;
 mod pad;
 mod patterns;
 mod permute;
@@ -16,7 +18,10 @@ mod recode;
 mod rewrite;
 mod sequences;
 mod strings;
+#[cfg(test)]
+mod testing;
 
+pub use attention::fuse_attention;
 pub use expand::EXPANDED;
 pub use infer::infer;
 pub use qdq::fuse_qdq;
@@ -31,6 +36,7 @@ pub fn simplify(graph: &mut Graph) -> Result<(), CompileErrors> {
     recode::to_unsigned(graph);
     infer::fold(graph)?;
     dead::remove_dead(graph);
+    dead::bypass(graph);
     dead::merge_equal(graph);
     dead::remove_dead(graph);
     permute::merge_chains(graph);
@@ -40,6 +46,7 @@ pub fn simplify(graph: &mut Graph) -> Result<(), CompileErrors> {
     affine::fold_into_conv(graph);
     epilogue::fuse(graph);
     epilogue::fold_scales(graph);
+    one_hot::into_gathers(graph);
     permute::into_products(graph);
     dead::remove_dead(graph);
     layout::assign(graph);

@@ -99,6 +99,19 @@ fn scaled(graph: &Graph, uses: &Uses, v: ValueId) -> (f64, ValueId) {
     }
 }
 
+/// A product of nothing but constants and x: (product of the constants, how often x stands in it).
+fn power_of(graph: &Graph, uses: &Uses, v: ValueId, x: ValueId) -> Option<(f64, u32)> {
+    if v == x {
+        return Some((1.0, 1));
+    }
+    if let Some(c) = scalar(graph, Some(v)) {
+        return Some((c, 0));
+    }
+    let mul = made_by(graph, uses, v, "Mul")?;
+    let (a, b) = (power_of(graph, uses, mul.input(0)?, x)?, power_of(graph, uses, mul.input(1)?, x)?);
+    Some((a.0 * b.0, a.1 + b.1))
+}
+
 /// `x · 0.5 · (1 + erf(x / √2))`, the factors in any order.
 fn gelu(graph: &Graph, uses: &Uses, node: &Node) -> Option<Node> {
     let (x, tail) = half_product(graph, uses, node)?;
@@ -131,7 +144,9 @@ fn gelu_tanh(graph: &Graph, uses: &Uses, node: &Node) -> Option<Node> {
     let (c, cube) = scaled(graph, uses, cubic);
     let is_cube =
         made_by(graph, uses, cube, "Pow").is_some_and(|p| p.input(0) == Some(x) && is_scalar(graph, p.input(1), 3.0));
-    if (c - 0.044715).abs() > 1e-5 || !is_cube {
+    // Or a product of x three times and the constant, in any order.
+    let c = if is_cube { Some(c) } else { power_of(graph, uses, cubic, x).filter(|p| p.1 == 3).map(|p| p.0) };
+    if c.is_none_or(|c| (c - 0.044715).abs() > 1e-5) {
         return None;
     }
     let mut new = node_like(node, "", "Gelu", 20, vec![Some(x)]);

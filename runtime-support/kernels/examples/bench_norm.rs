@@ -140,6 +140,7 @@ fn main() {
             window: [-1, -1],
             stage: ScoreStage::Product,
             wide_softmax: true,
+            unseen_nan: false,
             share: [0, 1],
         };
         let flops = (4 * heads * queries * keys * size) as f64;

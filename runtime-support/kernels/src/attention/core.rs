@@ -3,7 +3,7 @@
 //! In: Q, K, V with a stride per batch entry, head and row (a row's elements are contiguous), so that heads need not be moved
 //! apart; several heads of Q may share one of K and V. What a query may see is an interval of keys (cache length, causality,
 //! window) and an additive mask. Out: Y in any such layout; where wanted the scores at one of four stages.
-//! Invariant: a query that may see no key gives zeros, not NaN. Keys past a batch entry's length are never read.
+//! Invariant: a query that may see no key gives zeros, not NaN, unless that is asked for. Keys past a batch entry's length are never read.
 
 use super::{definition::heads_by_definition, f32::heads_f32};
 use crate::{Elem, Fault, Isa, PartOut, bf16, kernel, param_enum};
@@ -49,6 +49,8 @@ kernel! {
             stage: ScoreStage,
             /// Whether the softmax is computed in a wider type than bf16 (others always compute in their own).
             wide_softmax: bool,
+            /// Whether a query that may see no key gives NaN, as a softmax in primitives does, and not zeros.
+            unseen_nan: bool,
             /// `[i, n]`: the i-th of n equal shares of the work (heads of all batch entries).
             share: [u32; 2]
         }
@@ -61,8 +63,8 @@ kernel! {
     body = attention;
 }
 
-/// Queries of a block.
-pub const QUERY_BLOCK: usize = 56;
+/// Most queries of a block.
+pub const QUERY_BLOCK: usize = 64;
 
 /// Elements of scratch: K and V packed, and a block's scores.
 pub const fn attention_scratch_len(keys: usize, head_size: usize, v_head_size: usize) -> usize {

@@ -9,10 +9,11 @@ use crate::gemm::pack::{PANEL, pack_panel_transposed};
 use crate::gemm::{BLayout, GemmParams, Residual, pack_b_into, packed_len, product_f32, product_f32_units};
 use crate::simd::{F32x16, LANES, Simd, math};
 use crate::{Fault, Isa, PartOut, simd_fn};
+use core::f32::consts::LOG2_E;
 use core::ops::Range;
 
-/// Up to this many queries K is not packed.
-const FEW_QUERIES: usize = 3;
+/// Up to this many queries K and V are read in place.
+const FEW_QUERIES: usize = 4;
 /// Keys whose scores are held at once: as many as stay near.
 const KEY_BLOCK: usize = 256;
 
@@ -28,6 +29,7 @@ pub(super) fn heads_f32(
     // V is packed, or a product with it in place needs room: of one panel.
     let (packed_v, block) = rest.split_at_mut((d.keys + PANEL) * (d.v_head_size + PANEL));
     let mut packed_head = usize::MAX;
+    let n_blocks = d.queries.div_ceil(QUERY_BLOCK);
     for unit in units {
         let (b, h) = (unit / d.heads, unit % d.heads);
         let kv = h / (d.heads / d.kv_heads);
@@ -42,9 +44,9 @@ pub(super) fn heads_f32(
                 return Err(Fault::Descriptor);
             }
         }
-        let mut from = 0;
-        while from < d.queries {
-            let to = d.queries.min(from + QUERY_BLOCK);
+        for i in 0..n_blocks {
+            // Blocks of nearly the same length.
+            let (from, to) = (d.queries * i / n_blocks, d.queries * (i + 1) / n_blocks);
             let (mut low, mut high) = (len, 0);
             for i in from..to {
                 let visible = d.visible(i, len);
@@ -89,9 +91,10 @@ pub(super) fn heads_f32(
                     && if few {
                         let p = GemmParams { ldb: d.v_row, b_layout: BLayout::Rows, ..p };
                         let v = v.get(at * d.v_row..).unwrap_or_default();
-                        y.product(isa, &p, 0, block, v, residual, packed_v)
+                        y.product(isa, &p, block, v, residual, packed_v)
                     } else {
-                        weighted_values(isa, &p, block, packed_v, at, len, residual, &mut y)
+                        let p = GemmParams { panel_rows: len, ..p };
+                        y.product(isa, &p, block, &packed_v[at * PANEL..], residual, &mut [])
                     };
                 if !ok {
                     return Err(Fault::Descriptor);
@@ -99,9 +102,12 @@ pub(super) fn heads_f32(
                 at += step;
             }
             for (i, state) in states[..to - from].iter().enumerate() {
-                scale(isa, y.row(i), state.inverse());
+                let y = y.row(i);
+                match state.inverse() {
+                    0.0 if d.unseen_nan => y.fill(f32::NAN),
+                    inverse => scale(isa, y, inverse),
+                }
             }
-            from = to;
         }
     }
     Ok(())
@@ -124,20 +130,18 @@ impl HeadOut<'_, '_> {
         unsafe { self.y.own(at..at + self.size) }
     }
 
-    /// A product into the rows' columns from `column` on; `p.n` of them.
+    /// A product into the rows.
     fn product(
         &mut self,
         isa: Isa,
         p: &GemmParams,
-        column: usize,
         a: &[f32],
         b: &[f32],
         residual: Residual<'_>,
         scratch: &mut [f32],
     ) -> bool {
-        let at = self.at + column;
-        let Some(len) = self.y.len().checked_sub(at).filter(|_| column + p.n <= self.size) else { return false };
-        let c = core::ptr::slice_from_raw_parts_mut(self.y.as_mut_ptr().wrapping_add(at), len);
+        let Some(len) = self.y.len().checked_sub(self.at).filter(|_| p.n <= self.size) else { return false };
+        let c = core::ptr::slice_from_raw_parts_mut(self.y.as_mut_ptr().wrapping_add(self.at), len);
         // SAFETY: rows of the part's head, `ldc` apart, and in them columns that are there.
         unsafe { product_f32_units(isa, p, 0..p.units(), a, b, None, residual, c, scratch) }
     }
@@ -193,19 +197,24 @@ impl Rows<'_> {
         mut y: Option<&mut HeadOut<'_, '_>>,
         mut scores: Option<&mut [f32]>,
     ) {
+        let mut tops = [Top::default(); QUERY_BLOCK];
+        // What a row is shifted by waits for all of it: first all rows' maxima, then the exponentials.
         for (i, row) in block.chunks_exact_mut(keys.len()).enumerate() {
             let visible = d.visible(self.from + i, self.len);
             let mask = mask.map(|m| &m[d.mask_at(self.b, self.h, self.from + i)..][..d.mask_keys]);
-            let mut out = scores.as_deref_mut().map(|s| &mut s[i * d.keys..][..d.keys]);
-            if let Some(out) = out.as_deref_mut() {
-                score_out(d, row, &visible, mask, out);
+            if let Some(out) = scores.as_deref_mut() {
+                score_out(d, row, &visible, mask, &mut out[i * d.keys..][..d.keys]);
             }
-            let factor = exponentials(isa, d, row, keys.start, visible, mask, &mut states[i]);
+            tops[i] = top(isa, d, row, keys.start, visible, mask, states[i].max);
+        }
+        for (i, row) in block.chunks_exact_mut(keys.len()).enumerate() {
+            let factor = exponentials(isa, d, row, tops[i], mask.is_some(), &mut states[i]);
             if let (Some(y), true) = (y.as_deref_mut(), factor != 1.0) {
                 scale(isa, y.row(i), factor);
             }
-            if let (Some(out), ScoreStage::Probability) = (out, d.stage) {
+            if let (Some(out), ScoreStage::Probability) = (scores.as_deref_mut(), d.stage) {
                 let inverse = states[i].inverse();
+                let out = &mut out[i * d.keys..][..d.keys];
                 out.fill(0.0);
                 out.iter_mut().zip(&*row).for_each(|(o, p)| *o = if inverse == 0.0 { 0.0 } else { p * inverse });
             }
@@ -222,28 +231,6 @@ fn pack_keys(isa: Isa, packed: &mut [f32], k: &[f32], size: usize, len: usize, s
         let from = panel * PANEL;
         pack_panel_transposed(isa, out, &k[from * stride..], size, PANEL.min(len - from), stride);
     }
-}
-
-/// Probabilities times the packed rows `low` and on of V, panel by panel: each panel has `len` rows.
-fn weighted_values(
-    isa: Isa,
-    p: &GemmParams,
-    block: &[f32],
-    packed_v: &[f32],
-    low: usize,
-    len: usize,
-    residual: Residual<'_>,
-    y: &mut HeadOut<'_, '_>,
-) -> bool {
-    if low == 0 && p.k == len {
-        return y.product(isa, p, 0, block, packed_v, residual, &mut []);
-    }
-    (0..p.n.div_ceil(PANEL)).all(|panel| {
-        let n = PANEL.min(p.n - panel * PANEL);
-        let p = GemmParams { n, ..*p };
-        let b = &packed_v[(panel * len + low) * PANEL..];
-        y.product(isa, &p, panel * PANEL, block, b, residual, &mut [])
-    })
 }
 
 /// Gives out the scores of the first three stages; `row` holds the products of all valid keys.
@@ -289,13 +276,21 @@ simd_fn! {
 /// The greatest of `start` and the scaled products (for a positive scale), and the bias of them: none.
 #[inline(always)]
 fn greatest<S: Simd>(s: S, row: &[f32], scale: f32, start: f32) -> (f32, f32) {
-    let lowest = s.splat(f32::NEG_INFINITY);
-    let (mut max, mut other) = (lowest, lowest);
+    let mut max = [s.splat(f32::NEG_INFINITY); 4];
     let full = row.len() - row.len() % LANES;
-    for at in (0..full).step_by(LANES) {
-        (max, other) = (other, max.max(s.load_slice(row, at)));
+    let mut at = 0;
+    while at + 4 * LANES <= full {
+        for i in 0..4 {
+            // SAFETY: every access lies below `full`.
+            max[i] = max[i].max(unsafe { s.load(row.as_ptr().add(at + i * LANES)) });
+        }
+        at += 4 * LANES;
     }
-    let max = max.max(other).max_lane();
+    while at < full {
+        max[0] = max[0].max(s.load_slice(row, at));
+        at += LANES;
+    }
+    let max = max[0].max(max[1]).max(max[2].max(max[3])).max_lane();
     let max = row[full..].iter().fold(max, |a, &x| if a > x { a } else { x }) * scale;
     (if max > start { max } else { start }, 0.0)
 }
@@ -325,46 +320,92 @@ fn finish_scores<S: Simd>(s: S, d: &Attention, row: &mut [f32], mask: Option<&[f
     (max.max_lane(), top_bias.max_lane())
 }
 
+/// What is known of a row before its exponentials.
+#[derive(Clone, Copy, Default)]
+struct Top {
+    /// The visible part of the row.
+    start: usize,
+    end: usize,
+    /// The greatest score so far.
+    max: f32,
+    /// The greatest bias.
+    bias: f32,
+}
+
+/// Whether scores stay products until they become exponentials: without cap and mask, scaling can wait, it keeps the order.
+fn is_plain(d: &Attention, masked: bool) -> bool {
+    d.softcap <= 0.0 && !masked && d.scale > 0.0
+}
+
 simd_fn! {
-    /// Turns a row of products, of the keys from `first` on, into exponentials under the greatest score so far; returns what
-    /// the sums of the keys before are to be multiplied by. Keys outside of the visible ones get 0.
-    fn exponentials<S>(
-        s, d: &Attention, row: &mut [f32], first: usize, visible: Range<usize>, mask: Option<&[f32]>, state: &mut RowState,
-    ) -> f32 {
+    /// The greatest score of a row of products, of the keys from `first` on, and of those before; keys outside of the visible
+    /// ones get 0.
+    fn top<S>(
+        s, d: &Attention, row: &mut [f32], first: usize, visible: Range<usize>, mask: Option<&[f32]>, before: f32,
+    ) -> Top {
         let end = visible.end.min(mask.map_or(usize::MAX, <[f32]>::len)).clamp(first, first + row.len()) - first;
         let start = visible.start.clamp(first, first + end) - first;
         row[..start].fill(0.0);
         row[end..].fill(0.0);
         let row = &mut row[start..end];
         let mask = mask.map(|m| &m[first + start..][..row.len()]);
-        let n = row.len();
-        // Without cap and mask, scaling can wait: it keeps the order.
-        let plain = d.softcap <= 0.0 && mask.is_none() && d.scale > 0.0;
-        let (max, bias) =
-            if plain { greatest(s, row, d.scale, state.max) } else { finish_scores(s, d, row, mask, state.max) };
+        let (max, bias) = if is_plain(d, mask.is_some()) {
+            greatest(s, row, d.scale, before)
+        } else {
+            finish_scores(s, d, row, mask, before)
+        };
+        Top { start, end, max, bias }
+    }
+}
+
+simd_fn! {
+    /// Turns a row into exponentials under the greatest score so far; returns what the sums of the keys before are to be
+    /// multiplied by.
+    fn exponentials<S>(s, d: &Attention, row: &mut [f32], top: Top, masked: bool, state: &mut RowState) -> f32 {
+        let row = &mut row[top.start..top.end];
+        let (n, max) = (row.len(), top.max);
         // Whether a key is seen is decided by the bias alone: a score may be -∞ or NaN by itself.
-        if n == 0 || bias == f32::NEG_INFINITY {
+        if n == 0 || top.bias == f32::NEG_INFINITY {
             row.fill(0.0);
             return 1.0;
         }
-        let shift = s.splat(if max == f32::NEG_INFINITY { 0.0 } else { -max });
-        let factor = s.splat(if plain { d.scale } else { 1.0 });
+        // Powers of two, not of e: the factor between goes into the one there is anyway.
+        let shift = s.splat(if max == f32::NEG_INFINITY { 0.0 } else { -max * LOG2_E });
+        let factor = s.splat(if is_plain(d, masked) { d.scale * LOG2_E } else { LOG2_E });
         let full = n - n % LANES;
-        let (mut sum, mut other) = (s.zero(), s.zero());
-        for at in (0..full).step_by(LANES) {
-            let e = math::exp(s.load_slice(row, at).fma(factor, shift));
-            e.store_slice(row, at);
-            (sum, other) = (other, sum + e);
+        let mut sums = [s.zero(); 4];
+        let mut at = 0;
+        // SAFETY: every access lies below `full`.
+        unsafe {
+            let p = row.as_mut_ptr();
+            while at + 4 * LANES <= full {
+                let mut e = [s.zero(); 4];
+                for i in 0..4 {
+                    e[i] = s.load(p.add(at + i * LANES)).fma(factor, shift);
+                }
+                let e = math::exp2_small(e);
+                for i in 0..4 {
+                    e[i].store(p.add(at + i * LANES));
+                    sums[i] = sums[i] + e[i];
+                }
+                at += 4 * LANES;
+            }
         }
-        let mut sum = (sum + other).sum();
+        while at < full {
+            let [e] = math::exp2_small([s.load_slice(row, at).fma(factor, shift)]);
+            e.store_slice(row, at);
+            sums[0] = sums[0] + e;
+            at += LANES;
+        }
+        let mut sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum();
         if full < n {
-            let e = math::exp(s.load_slice(row, full).fma(factor, shift));
+            let [e] = math::exp2_small([s.load_slice(row, full).fma(factor, shift)]);
             e.store_slice(row, full);
             sum += row[full..].iter().sum::<f32>();
         }
         let factor = match (state.any, max == state.max) {
             (false, _) | (_, true) => 1.0,
-            _ => math::scalar::exp(state.max - max),
+            _ => math::exp2_small([s.splat((state.max - max) * LOG2_E)])[0].max_lane(),
         };
         *state = RowState { max, sum: state.sum * factor + sum, any: true };
         factor

@@ -209,10 +209,10 @@ impl Product<'_> {
                     if p.k > 0 {
                         match p.b_layout {
                             BLayout::Packed => {
-                                group.b = self.b[panel * PANEL * p.k + k * PANEL..].as_ptr();
-                                group.b_panel = PANEL * p.k;
+                                group.b = self.b[panel * p.panel_len() + k * PANEL..].as_ptr();
+                                group.b_panel = p.panel_len();
                                 if panel + width < panels.end {
-                                    group.next = self.b[(panel + width) * PANEL * p.k + k * PANEL..].as_ptr();
+                                    group.next = self.b[(panel + width) * p.panel_len() + k * PANEL..].as_ptr();
                                 }
                             }
                             BLayout::Rows if panel >= whole_panels => group.b = scratch[k * PANEL..].as_ptr(),

@@ -40,6 +40,7 @@ impl Gemm {
             ldb: self.ldb,
             ldc: self.ldc,
             ld_residual: self.ld_residual,
+            panel_rows: 0,
             b_layout: self.b_layout,
             batch: self.batch,
             a_batch: self.a_batch,

@@ -3,7 +3,7 @@
 //! In: the numbers. Out: checked lengths. Invariant: arithmetic on extents never wraps; a problem whose extents do not fit
 //! in `usize` has no lengths ([`GemmParams::lengths`] is `None`) and no kernel runs it.
 
-use super::pack::{PANEL, packed_len};
+use super::pack::PANEL;
 use crate::activation::Activation;
 use core::ops::Range;
 
@@ -38,6 +38,8 @@ pub struct GemmParams {
     pub ldc: usize,
     /// From row to row of the residual; 0 adds one row to all. Not used where C is its own residual.
     pub ld_residual: usize,
+    /// Rows of a panel of packed B, where they are more than `k`: the product is that of some of them.
+    pub panel_rows: usize,
     /// How B lies in memory.
     pub b_layout: BLayout,
     /// The products of the two outer levels: `[batch, heads]`, or `[1, 1]`.
@@ -91,6 +93,7 @@ impl GemmParams {
             ldb: 0,
             ldc: n,
             ld_residual: n,
+            panel_rows: 0,
             b_layout: BLayout::Packed,
             batch: [1, 1],
             a_batch: [0, 0],
@@ -104,6 +107,11 @@ impl GemmParams {
     /// Panels of 16 columns of one product.
     pub const fn n_panels(&self) -> usize {
         self.n.div_ceil(PANEL)
+    }
+
+    /// From panel to panel of packed B, in elements.
+    pub(super) const fn panel_len(&self) -> usize {
+        PANEL.saturating_mul(if self.panel_rows > self.k { self.panel_rows } else { self.k })
     }
 
     /// Along what one product is divided: columns, since then no two streams read the same part of B, unless C is so narrow
@@ -158,8 +166,8 @@ impl GemmParams {
         self.units_per_product().checked_mul(self.batch[0])?.checked_mul(self.batch[1])?;
         let b = match self.b_layout {
             BLayout::Packed => {
-                self.n.checked_next_multiple_of(PANEL)?.checked_mul(self.k)?;
-                rows(1, packed_len(self.k, self.n), 0, self.b_batch)?
+                self.n_panels().checked_mul(self.panel_len()).filter(|&len| len != usize::MAX)?;
+                rows(self.n_panels(), PANEL * self.k, self.panel_len(), self.b_batch)?
             }
             BLayout::Rows => rows(self.k, self.n, self.ldb, self.b_batch)?,
             BLayout::Transposed => rows(self.n, self.k, self.ldb, self.b_batch)?,

@@ -162,25 +162,32 @@ fn pool<T: PoolElem>(isa: Isa, d: &Pool, x: &[T], mut y: PartOut<'_, T>) -> Resu
     let y = unsafe { y.own(d.part_begin * ow..d.part_end * ow) };
     let (zero, p) = (T::default(), d.p);
     match d.kind {
-        PoolKind::Max => rows(isa, d, &g, x, y, T::LOWEST, |a, v| if v > a { v } else { a }, |v, _| v),
+        PoolKind::Max => rows(isa, d, &g, x, y, T::LOWEST, greater, greater, |v, _| v),
         _ if !T::AVERAGES => return Err(Fault::Descriptor),
-        PoolKind::Lp if p == 2 => rows(isa, d, &g, x, y, zero, |a, v| a.add(v.abs_power(2)), |v, _| v.root(2)),
-        PoolKind::Lp => rows(isa, d, &g, x, y, zero, |a, v| a.add(v.abs_power(p)), |v, _| v.root(p)),
-        _ => rows(isa, d, &g, x, y, zero, T::add, T::by_count),
+        PoolKind::Lp if p == 2 => rows(isa, d, &g, x, y, zero, |a, v| a.add(v.abs_power(2)), T::add, |v, _| v.root(2)),
+        PoolKind::Lp => rows(isa, d, &g, x, y, zero, |a, v| a.add(v.abs_power(p)), T::add, |v, _| v.root(p)),
+        _ => rows(isa, d, &g, x, y, zero, T::add, T::add, T::by_count),
     }
     Ok(())
 }
 
+/// The greater of two.
+#[inline(always)]
+fn greater<T: PoolElem>(a: T, v: T) -> T {
+    if v > a { v } else { a }
+}
+
 simd_fn! {
     /// Combines row after row of taps into each output row, then finishes it; `finish` gets the number of taps to average over.
-    /// `y` begins with the first unit's row.
-    fn rows<S>[T: PoolElem, F: Fn(T, T) -> T, G: Fn(T, usize) -> T][T, F, G](
-        s, d: &Pool, g: &Windows<'_>, x: &[T], y: &mut [T], neutral: T, combine: F, finish: G,
+    /// `y` begins with the first unit's row; `join` is for two partial results of `combine`.
+    fn rows<S>[T: PoolElem, F: Fn(T, T) -> T, J: Fn(T, T) -> T, G: Fn(T, usize) -> T][T, F, J, G](
+        s, d: &Pool, g: &Windows<'_>, x: &[T], y: &mut [T], neutral: T, combine: F, join: J, finish: G,
     ) {
         let _ = s;
         let with_pads = d.kind == PoolKind::AverageWithPads;
         let [_, xh, xw] = d.x_dims;
         let [od, oh, ow] = d.y_dims;
+        let whole_rows = ow == 1 && d.kernel[2] == xw && d.dilations[2] == 1 && d.pads_begin[2] == 0;
         let padded = |axis: usize, start: usize| {
             let high = d.pads_begin[axis] + d.x_dims[axis] + d.pads_end[axis];
             let (a, b) = valid_taps(start, d.kernel[axis], d.dilations[axis], 0, high);
@@ -197,7 +204,11 @@ simd_fn! {
                     let i = zs + tz * d.dilations[0] - d.pads_begin[0];
                     let j = rs + tr * d.dilations[1] - d.pads_begin[1];
                     let row = &x[((plane * d.x_dims[0] + i) * xh + j) * xw..][..xw];
-                    tap_row(d, row, out, &combine);
+                    if whole_rows {
+                        out[0] = join(out[0], whole_row(row, neutral, &combine, &join));
+                    } else {
+                        tap_row(d, row, out, &combine);
+                    }
                 }
             }
             for q in 0..ow {
@@ -211,6 +222,29 @@ simd_fn! {
             }
         }
     }
+}
+
+/// All elements of a row, in partial results that do not wait for one another.
+#[inline(always)]
+fn whole_row<T: Copy>(row: &[T], neutral: T, combine: &impl Fn(T, T) -> T, join: &impl Fn(T, T) -> T) -> T {
+    let mut parts = [neutral; 64];
+    let (chunks, rest) = row.as_chunks::<64>();
+    for chunk in chunks {
+        for (part, &v) in parts.iter_mut().zip(chunk) {
+            *part = combine(*part, v);
+        }
+    }
+    for (part, &v) in parts.iter_mut().zip(rest) {
+        *part = combine(*part, v);
+    }
+    let mut n = parts.len();
+    while n > 1 {
+        n /= 2;
+        for i in 0..n {
+            parts[i] = join(parts[i], parts[i + n]);
+        }
+    }
+    parts[0]
 }
 
 /// Combines every tap of one kernel row into one output row.

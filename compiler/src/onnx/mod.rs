@@ -5,8 +5,9 @@
 //!
 //! The way: `proto` (protobuf) → `decode` (with `tensor`, `sparse`, `external`, `opset`: pieces) →
 //! `function`, `inline` (model-local functions) → `scope` (names, topological order) → `control`
-//! (graphs of control flow) → `scan8` (an older form of Scan). Initializers that are also graph inputs are constants: what a caller
-//! could override at run time elsewhere is baked in here. Training information is ignored.
+//! (graphs of control flow) → `scan8` (an older form of Scan). Initializers that are also graph
+//! inputs are constants: what a caller could override at run time elsewhere is baked in here.
+//! Training information is ignored.
 //!
 //! Nothing here panics, hangs, or takes memory out of proportion to the files.
 

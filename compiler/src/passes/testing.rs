@@ -21,7 +21,6 @@ impl Build {
         self.0.add_constant("constant", Tensor::from_f32s(dims, values))
     }
 
-
     pub fn node(&mut self, op: &str, inputs: &[ValueId], attrs: &[(&str, Attr)]) -> ValueId {
         let name = format!("n{}", self.0.nodes.len());
         let y = self.0.add_value(Value { name: name.clone(), ..Value::default() });

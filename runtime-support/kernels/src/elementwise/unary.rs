@@ -403,11 +403,11 @@ mod tests {
         compare!(MATH, UnaryMath, unary_math);
     }
 
-    /// Where one side of the formula is nearly -1, the result is still exact to the last digits.
+    /// Where the result is small against its operand, it still has its leading digits.
     #[test]
     fn gelu_tails() {
         for isa in Isa::supported() {
-            for (op, tolerance) in [(MathOp::Gelu, 1e-4), (MathOp::GeluTanh, 2e-5)] {
+            for (op, tolerance) in [(MathOp::Gelu, 2e-5), (MathOp::GeluTanh, 2e-5)] {
                 let x: Vec<f32> = (0..500).map(|i| i as f32 * -0.01).collect();
                 let d = UnaryMath { x: Operand::at(0, 0, 0), y: Operand::at(0, 0, 0), n: x.len(), op, a: 0.0, b: 0.0 };
                 let mut y = x.clone();

@@ -152,24 +152,26 @@ pub fn erf<V: F32x16>(x: V) -> V {
     V::select(small, near, x.splat_like(1.0) - gap).copysign(x)
 }
 
-/// Φ(−t), what a normal variable exceeds `t` with, for t in 0..=100: within 2e-9 + 2e-7·Φ up to 3, relatively within 2e-5 up
-/// to 4, and below 2e-9 beyond 6. NaN stays.
+/// Φ(−t), what a normal variable exceeds `t` with, for t in 0..=14: relatively within 2e-6 up to 4 and 2e-5 up to 6.2, below 3e-10
+/// beyond. NaN stays.
 ///
-/// 2 to the power of a polynomial, fitted on 0..6.2 so that t·Φ(−t) is nearest; it falls on all of 0..=100.
+/// 2 to the power of a polynomial, fitted on 0..6.2 by a weight that falls as Φ does; it falls on all of 0..=14.
 #[inline(always)]
 pub fn normal_tail<V: F32x16, const N: usize>(t: [V; N]) -> [V; N] {
     exp2_small(polynomials(
         t,
         [
             -1.0,
-            -1.151_113_9,
-            -4.591_342_2e-1,
-            -5.271_304_8e-2,
-            7.363_379_5e-3,
-            -3.563_084_2e-4,
-            -9.929_403e-5,
-            2.183_436_1e-5,
-            -1.425_168_9e-6,
+            -1.151_108_3,
+            -4.591_842_6e-1,
+            -5.255_13e-2,
+            7.105_171_7e-3,
+            -1.256_346_3e-4,
+            -2.207_926e-4,
+            5.979_069_5e-5,
+            -8.170_234e-6,
+            6.029_434_9e-7,
+            -1.901_100_3e-8,
         ],
     ))
 }

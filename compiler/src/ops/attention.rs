@@ -8,7 +8,7 @@ use super::view::{NodeView, Result, wrong};
 use super::{InferCx, OpDef, half, tensor};
 use crate::ir::{Dim, TensorType};
 use crate::lower::LowerCx;
-use kiln_kernels::{Attention, Dtype, MaskBias, Operand, QUERY_BLOCK, ScoreStage};
+use kiln_kernels::{Attention, Dtype, FEW_QUERIES, MaskBias, Operand, QUERY_BLOCK, ScoreStage};
 
 pub(super) static OPS: &[OpDef] = &[OpDef::new("", "Attention", &[23, 24, 25], infer, lower).with_flops(flops)];
 
@@ -147,8 +147,10 @@ pub(super) fn attend(
 ) -> Attention<Dim> {
     let zero = || Dim::Const(0);
     let keys = k_heads.rows.clone();
-    let scratch_len =
-        (keys.clone() + Dim::Const(16)) * (k_heads.size.clone() + v_heads.size.clone() + Dim::from(QUERY_BLOCK + 16));
+    // As `attention_scratch_len` says.
+    let n_queries = q_heads.rows.as_const().and_then(|n| usize::try_from(n).ok()).unwrap_or(QUERY_BLOCK);
+    let packed = if n_queries > FEW_QUERIES { k_heads.size.clone() + v_heads.size.clone() } else { Dim::Const(0) };
+    let scratch_len = (keys.clone() + Dim::Const(16)) * (packed + Dim::from(n_queries.min(QUERY_BLOCK) + 16));
     let scratch = cx.scratch(scratch_len * Dim::from(dtype.size_bytes()));
     let (mask, [mask_batch, mask_head, mask_row], mask_keys) = match bias {
         None => (None, [zero(), zero(), zero()], zero()),

@@ -97,9 +97,10 @@ fn main() {
     for (heads, queries, keys, size) in
         [(12, 128, 128, 64), (1, 1500, 1500, 64), (6, 1, 448, 64), (8, 77, 77, 64), (6, 1, 1500, 64)]
     {
-        let mut m = Memory::new(2 * heads * (queries + keys) * size + attention_scratch_len(keys, size, size) + 256);
+        let mut m =
+            Memory::new(2 * heads * (queries + keys) * size + attention_scratch_len(queries, keys, size, size) + 256);
         let (q, k, v) = (m.take(heads * queries * size), m.take(heads * keys * size), m.take(heads * keys * size));
-        let (y, scratch) = (m.take(heads * queries * size), m.take(attention_scratch_len(keys, size, size)));
+        let (y, scratch) = (m.take(heads * queries * size), m.take(attention_scratch_len(queries, keys, size, size)));
         let d = Attention {
             q,
             k,

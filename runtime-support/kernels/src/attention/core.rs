@@ -66,10 +66,14 @@ kernel! {
 /// Most queries of a block.
 pub const QUERY_BLOCK: usize = 64;
 
-/// Elements of scratch: K and V packed, and a block's scores.
-pub const fn attention_scratch_len(keys: usize, head_size: usize, v_head_size: usize) -> usize {
-    let row = head_size.saturating_add(v_head_size).saturating_add(QUERY_BLOCK + 16);
-    keys.saturating_add(16).saturating_mul(row)
+/// Up to this many queries K and V are read in place.
+pub const FEW_QUERIES: usize = 4;
+
+/// Elements of scratch: K and V packed, unless there are few queries, and a block's scores.
+pub const fn attention_scratch_len(queries: usize, keys: usize, head_size: usize, v_head_size: usize) -> usize {
+    let packed = if queries > FEW_QUERIES { head_size.saturating_add(v_head_size) } else { 0 };
+    let block = if queries < QUERY_BLOCK { queries } else { QUERY_BLOCK };
+    keys.saturating_add(16).saturating_mul(packed.saturating_add(block + 16))
 }
 
 /// Element types of attention.
@@ -162,7 +166,7 @@ fn attention<T: AttentionElem, I: Copy + TryInto<i64>>(
         })
         && lens.is_none_or(|l| l.len() == d.batch)
         && scores.as_ref().is_none_or(|s| n_scores == Some(s.len()))
-        && attention_scratch_len(d.keys, d.head_size, d.v_head_size) <= scratch.len();
+        && attention_scratch_len(d.queries, d.keys, d.head_size, d.v_head_size) <= scratch.len();
     if !ok {
         return Err(Fault::Descriptor);
     }

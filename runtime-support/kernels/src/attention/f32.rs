@@ -4,7 +4,7 @@
 //! place; the division by their sum comes last. With few queries (decoding) K is read in place instead: packing would cost as
 //! much as the products.
 
-use super::core::{Attention, Operands, QUERY_BLOCK, ScoreStage};
+use super::core::{Attention, FEW_QUERIES, Operands, QUERY_BLOCK, ScoreStage};
 use crate::gemm::pack::{PANEL, pack_panel_transposed};
 use crate::gemm::{BLayout, GemmParams, Residual, pack_b_into, packed_len, product_f32, product_f32_units};
 use crate::simd::{F32x16, LANES, Simd, math};
@@ -12,8 +12,6 @@ use crate::{Fault, Isa, PartOut, simd_fn};
 use core::f32::consts::LOG2_E;
 use core::ops::Range;
 
-/// Up to this many queries K and V are read in place.
-const FEW_QUERIES: usize = 4;
 /// Keys whose scores are held at once: as many as stay near.
 const KEY_BLOCK: usize = 256;
 
@@ -25,9 +23,11 @@ pub(super) fn heads_f32(
     o: Operands<'_, f32>,
 ) -> Result<(), Fault> {
     let Operands { q, k, v, mask, mut y, mut scores, scratch } = o;
-    let (packed, rest) = scratch.split_at_mut((d.keys + PANEL) * d.head_size);
+    let few = d.queries <= FEW_QUERIES;
+    let (packed_k_row, packed_v_row) = if few { (0, 0) } else { (d.head_size, d.v_head_size) };
+    let (packed, rest) = scratch.split_at_mut((d.keys + PANEL) * packed_k_row);
     // V is packed, or a product with it in place needs room: of one panel.
-    let (packed_v, block) = rest.split_at_mut((d.keys + PANEL) * (d.v_head_size + PANEL));
+    let (packed_v, block) = rest.split_at_mut((d.keys + PANEL) * (packed_v_row + PANEL));
     let mut packed_head = usize::MAX;
     let n_blocks = d.queries.div_ceil(QUERY_BLOCK);
     for unit in units {
@@ -36,7 +36,6 @@ pub(super) fn heads_f32(
         let len = lens(b);
         let k = k.get(b * d.k_batch + kv * d.k_head..).unwrap_or_default();
         let v = v.get(b * d.v_batch + kv * d.v_head..).unwrap_or_default();
-        let few = d.queries <= FEW_QUERIES;
         if !few && packed_head != b * d.kv_heads + kv {
             packed_head = b * d.kv_heads + kv;
             pack_keys(isa, packed, k, d.head_size, len, d.k_row);

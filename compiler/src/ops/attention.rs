@@ -198,6 +198,7 @@ pub(super) fn attend(
         stage: ScoreStage::Product,
         wide_softmax: true,
         unseen_nan: false,
+        nan_zero: false,
         share: [0, 1],
     }
 }

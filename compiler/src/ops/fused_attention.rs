@@ -97,7 +97,8 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let call = attend(cx, Dtype::F32, [(q_at, &q), (k_at, &k), (v_at, &v), (y_at, &y)], bias);
     let scale = cx.float("scale", 1.0)?;
     let unseen_nan = cx.int("unseen_nan", 1)? != 0;
-    cx.call(&[Dtype::F32, Dtype::I64], Attention { scale, unseen_nan, ..call })
+    let nan_zero = cx.int("nan_zero", 0)? != 0;
+    cx.call(&[Dtype::F32, Dtype::I64], Attention { scale, unseen_nan, nan_zero, ..call })
 }
 
 #[cfg(test)]
@@ -189,6 +190,55 @@ mod tests {
                 .run_f32();
             assert!(y[..8].iter().all(|v| if attr == 1 { v.is_nan() } else { *v == 0.0 }), "{y:?}");
             assert!(y[8..].iter().all(|v| v.is_finite()));
+        }
+    }
+
+    /// Masks as exporters write them: the least f32, over the first keys of long rows, or over all keys.
+    #[test]
+    fn huge_finite_scores_keep_their_order() {
+        let (n, d) = (600, 8);
+        for (hidden, bias) in [(590, f32::MIN), (590, -1e10), (n, f32::MIN), (n, -1e12), (n, 1e12), (0, 0.0)] {
+            for l in [1, 40] {
+                let mut mask = vec![0.0; l * n];
+                mask.chunks_exact_mut(n).for_each(|row| row[..hidden].fill(bias));
+                let (q, k, v) = (ramp(&[1, l, d], 7), ramp(&[1, n, d], 5), ramp(&[1, n, d], 3));
+                let y = case("kiln", "Attention", 1)
+                    .input(q.clone())
+                    .input(k.clone())
+                    .input(v.clone())
+                    .input(Tensor::from_f32s(&[l, n], &mask))
+                    .run_f32();
+                // Scores vanish beside such a bias: what is left is the mean over those with the greatest.
+                let [q, k, v] = [q, k, v].map(|t| t.to_f32s().unwrap());
+                let from = if hidden < n { hidden } else { 0 };
+                let zeros = vec![0.0; l * (n - from)];
+                let flat = hidden == n;
+                let k: Vec<f32> = k[from * d..].iter().map(|v| if flat { 0.0 } else { *v }).collect();
+                near(&y, &expected(&q, &k, &v[from * d..], &zeros, [1, l, n - from, d, d], 1.0));
+            }
+        }
+    }
+
+    #[test]
+    fn no_keys_give_zeros_and_nan_becomes_zero_where_asked() {
+        for l in [1, 40] {
+            let of = |keys: usize, first: f32, attrs: [i64; 2]| {
+                let mut q = ramp(&[1, l, 8], 7).to_f32s().unwrap();
+                q[0] += first;
+                case("kiln", "Attention", 1)
+                    .input(Tensor::from_f32s(&[1, l, 8], &q))
+                    .input(ramp(&[1, keys, 8], 5))
+                    .input(ramp(&[1, keys, 8], 3))
+                    .attr("unseen_nan", Attr::Int(attrs[0]))
+                    .attr("nan_zero", Attr::Int(attrs[1]))
+                    .run_f32()
+            };
+            assert!(of(0, 0.0, [1, 0]).iter().all(|v| *v == 0.0));
+            for first in [f32::NAN, f32::INFINITY] {
+                assert!(of(300, first, [1, 0])[..8].iter().all(|v| v.is_nan()));
+                assert!(of(300, first, [0, 1])[..8].iter().all(|v| *v == 0.0));
+            }
+            assert_eq!(of(300, 0.0, [1, 0]), of(300, 0.0, [0, 1]));
         }
     }
 

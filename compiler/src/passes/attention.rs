@@ -60,7 +60,7 @@ fn made_by<'g>(graph: &'g Graph, uses: &Uses, v: ValueId) -> Option<(ValueId, &'
     }
 }
 
-/// The softmax that makes the probabilities, and whether a query that sees nothing gives NaN.
+/// The softmax that makes the probabilities, and whether NaN in them stays (else it becomes zero), as for a query that sees nothing.
 fn softmax<'g>(graph: &'g Graph, uses: &Uses, v: ValueId) -> Option<(&'g Node, bool)> {
     let (_, node) = made_by(graph, uses, v)?;
     let (softmax, unseen_nan) = if node.is("Where") {
@@ -143,6 +143,7 @@ fn attention(graph: &Graph, uses: &Uses, node: &Node) -> Option<Node> {
     new.attrs.extend(attrs.map(|(name, a)| (name.to_owned(), a)));
     new.attrs.insert("scale".into(), Attr::Float(scale as f32));
     new.attrs.insert("unseen_nan".into(), Attr::Int(i64::from(unseen_nan)));
+    new.attrs.insert("nan_zero".into(), Attr::Int(i64::from(!unseen_nan)));
     Some(new)
 }
 

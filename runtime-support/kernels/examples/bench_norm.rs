@@ -142,6 +142,7 @@ fn main() {
             stage: ScoreStage::Product,
             wide_softmax: true,
             unseen_nan: false,
+            nan_zero: false,
             share: [0, 1],
         };
         let flops = (4 * heads * queries * keys * size) as f64;

@@ -51,6 +51,8 @@ kernel! {
             wide_softmax: bool,
             /// Whether a query that may see no key gives NaN, as a softmax in primitives does, and not zeros.
             unseen_nan: bool,
+            /// Whether a query whose probabilities are NaN gives zeros.
+            nan_zero: bool,
             /// `[i, n]`: the i-th of n equal shares of the work (heads of all batch entries).
             share: [u32; 2]
         }

@@ -103,7 +103,9 @@ pub(super) fn heads_f32(
             for (i, state) in states[..to - from].iter().enumerate() {
                 let y = y.row(i);
                 match state.inverse() {
-                    0.0 if d.unseen_nan => y.fill(f32::NAN),
+                    _ if d.nan_zero && state.sum.is_nan() => y.fill(0.0),
+                    // A product over no keys at all is zero in either spelling.
+                    0.0 if d.unseen_nan && len > 0 => y.fill(f32::NAN),
                     inverse => scale(isa, y, inverse),
                 }
             }
@@ -368,9 +370,11 @@ simd_fn! {
             row.fill(0.0);
             return 1.0;
         }
-        // Powers of two, not of e: the factor between goes into the one there is anyway.
-        let shift = s.splat(if max == f32::NEG_INFINITY { 0.0 } else { -max * LOG2_E });
-        let factor = s.splat(if is_plain(d, masked) { d.scale * LOG2_E } else { LOG2_E });
+        // The difference from the greatest score comes first: it is exact where both are huge (masks of -3.4e38), and the factor from
+        // powers of e to those of two would overflow them.
+        let greatest = s.splat(if max == f32::NEG_INFINITY { 0.0 } else { max });
+        let (scale, log2_e) = (s.splat(if is_plain(d, masked) { d.scale } else { 1.0 }), s.splat(LOG2_E));
+        let power = |x: S::F32| (x * scale - greatest) * log2_e;
         let full = n - n % LANES;
         let mut sums = [s.zero(); 4];
         let mut at = 0;
@@ -380,7 +384,7 @@ simd_fn! {
             while at + 4 * LANES <= full {
                 let mut e = [s.zero(); 4];
                 for i in 0..4 {
-                    e[i] = s.load(p.add(at + i * LANES)).fma(factor, shift);
+                    e[i] = power(s.load(p.add(at + i * LANES)));
                 }
                 let e = math::exp2_small(e);
                 for i in 0..4 {
@@ -391,14 +395,14 @@ simd_fn! {
             }
         }
         while at < full {
-            let [e] = math::exp2_small([s.load_slice(row, at).fma(factor, shift)]);
+            let [e] = math::exp2_small([power(s.load_slice(row, at))]);
             e.store_slice(row, at);
             sums[0] = sums[0] + e;
             at += LANES;
         }
         let mut sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum();
         if full < n {
-            let [e] = math::exp2_small([s.load_slice(row, full).fma(factor, shift)]);
+            let [e] = math::exp2_small([power(s.load_slice(row, full))]);
             e.store_slice(row, full);
             sum += row[full..].iter().sum::<f32>();
         }

@@ -4,7 +4,9 @@
 //! In: `x` as `[N, C/16, H, W, 16]` (pad lanes hold anything), weights from
 //! [`pack_winograd_weights`](super::pack_winograd_weights), bias padded to blocks. Out: `y` as `[N, OC/16, OH, OW, 16]`
 //! with `y = activation(conv(x) + bias + residual)`; the residual may be `y`'s memory. The result differs from the direct
-//! form's by rounding: its error is up to about twice as large.
+//! form's by rounding: its error is up to about twice as large, measured against the greatest element of the tile. An element that is not
+//! finite, or far greater than those around it, so reaches all pixels of its tile (up to two beyond the 3×3 window), as in other
+//! runtimes' Winograd forms.
 //!
 //! A band of tiles (2×2 or 4×4 output pixels each) is transformed to scratch, `V = Bᵀ·d·B`; then for every few output blocks a product
 //! `M[k] = U[k]·V[k]` follows for each of the 16 or 36 positions, and `y = Aᵀ·M·A`.

@@ -12,9 +12,11 @@ use crate::error::CompileErrors;
 use crate::import::DimBound;
 use crate::memory::Arenas;
 use crate::{Options, compile, onnx};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// A size, or the sizes that may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,7 @@ pub struct Config {
     target: String,
     pins: Vec<String>,
     out_dir: Option<PathBuf>,
+    name: Option<String>,
 }
 
 impl Default for Config {
@@ -60,7 +63,7 @@ impl Default for Config {
 impl Config {
     /// Target `host`, one stream, weights in the binary.
     pub fn new() -> Self {
-        Self { options: Options::default(), target: "host".into(), pins: Vec::new(), out_dir: None }
+        Self { options: Options::default(), target: "host".into(), pins: Vec::new(), out_dir: None, name: None }
     }
 
     /// What to compile for: a built-in target's name or a target file.
@@ -120,6 +123,13 @@ impl Config {
         self
     }
 
+    /// Names the module and its files instead of the model's file name: `name("digits")` is for `include_compiled!("digits")`.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
     /// Writes to this folder instead of `$OUT_DIR`.
     #[must_use]
     pub fn out_dir(mut self, folder: impl Into<PathBuf>) -> Self {
@@ -146,7 +156,14 @@ impl Config {
         // Before anything can fail: an edit that mends the model must run the build script again.
         println!("cargo:rerun-if-changed={}", path.display());
         let stem = model.file_stem().map(|s| s.to_string_lossy().into_owned());
-        let stem = stem.ok_or_else(|| fail("the path names no file".into()))?;
+        let stem = self.name.clone().or(stem).ok_or_else(|| fail("the path names no file".into()))?;
+        if stem.is_empty() || stem.contains(['/', '\\']) || stem.starts_with('.') {
+            return Err(fail(format!("{stem:?} is no name for a file")));
+        }
+        if let Some(other) = written_before(out.join(&stem), &path) {
+            let what = format!("{} was compiled as {stem:?} before: give one of them a name(…)", other.display());
+            return Err(fail(what));
+        }
         let pins = self.pins.iter().map(|p| Pin::parse(p)).collect::<Result<_, _>>().map_err(&fail)?;
         let options = Options { name: module_name(&stem), machine, pins, ..self.options.clone() };
         let decoded = onnx::read(&path).map_err(|e| fail(e.to_string()))?;
@@ -179,6 +196,13 @@ impl Config {
         write(".weights.rs", weights_macro(&stem, object.is_some()).as_bytes())?;
         write(".mod.rs", wrapper(&stem).as_bytes())
     }
+}
+
+/// The other model that this process compiled to the same files, if there is one. The same model again replaces them.
+fn written_before(files: PathBuf, model: &Path) -> Option<PathBuf> {
+    static WRITTEN: Mutex<BTreeMap<PathBuf, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+    written.insert(files, model.to_owned()).filter(|before| before != model)
 }
 
 /// The module around `STEM.rs`: `include_compiled!` cannot make a name out of a string.
@@ -236,3 +260,25 @@ impl fmt::Debug for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_models_of_one_name_are_told_apart() {
+        let fixture = |name: &str| format!("{}/../fixtures/models/{name}/model.onnx", env!("CARGO_MANIFEST_DIR"));
+        let out = std::env::temp_dir().join(format!("kiln-config-{}", std::process::id()));
+        let config = Config::new().out_dir(&out);
+        config.compile(fixture("affine")).expect("compiles");
+        config.compile(fixture("affine")).expect("the same model may come again");
+        let refused = config.compile(fixture("digits")).expect_err("the same files");
+        config.clone().name("digits").compile(fixture("digits")).expect("has a name of its own");
+        let written = out.join("digits.rs").is_file() && out.join("digits.weights.rs").is_file();
+        let bad = config.name("../digits").compile(fixture("digits")).expect_err("no name for a file");
+        std::fs::remove_dir_all(&out).expect("removed");
+        assert!(written);
+        assert!(refused.to_string().contains("give one of them a name"), "{refused}");
+        assert!(bad.to_string().contains("no name for a file"), "{bad}");
+    }
+}

@@ -204,6 +204,7 @@ fn input_type(
         return Err(CompileError::new(Stage::Read, format!("expected {ty}, the input at hand has shape {g:?}")));
     }
     let mut shape = Vec::with_capacity(dims.len());
+    let mut free = Vec::new();
     for (axis, dim) in dims.iter().enumerate() {
         let here = given.map(|g| g[axis]);
         let name = match extent_name(&info.name, axis, dim) {
@@ -238,11 +239,15 @@ fn input_type(
             }
             (None, Some(h)) => Dim::from(h),
             (None, None) => {
-                return Err(import_error(unbounded(&name, axis)));
+                free.push(unbounded(&name, axis));
+                continue;
             }
         };
         known.insert(name, d.clone());
         shape.push(d);
+    }
+    if !free.is_empty() {
+        return Err(import_error(free.join("; ")));
     }
     if *dtype == Dtype::Str && shape.iter().any(|d: &Dim| d.as_const().is_none()) {
         return Err(import_error("free extents of strings are not supported: give each one value, as in --dim NAME=N"));

@@ -139,7 +139,7 @@ fn command(command: Command) -> Outcome {
         Command::Verify(args) => verify::command(&args),
         #[cfg(not(feature = "verify"))]
         Command::Verify(_) => Err(Failure::misuse(
-            "this kilnc was built without feature verify: cargo install kiln-compiler --features verify",
+            "this kilnc was built without feature verify: in a clone, cargo install --path compiler --features verify",
         )),
         Command::Target(target) => target::command(&target),
         Command::Pack(args) => pack::command(&args),

@@ -25,7 +25,8 @@ pub(crate) fn run(folder: &Path, iterations: usize, threads: usize) -> Result<()
     let pool = Arc::new(ThreadPool::with_num_threads(threads));
     crate::time(iterations, || {
         let inputs = ids.iter().zip(&values).map(|(id, v)| (*id, ValueOrView::from(v))).collect();
-        let options = RunOptions { thread_pool: Some(pool.clone()), ..RunOptions::default() };
+        let mut options = RunOptions::default();
+        options.thread_pool = Some(pool.clone());
         model.run(inputs, model.output_ids(), Some(options))?;
         Ok(())
     })

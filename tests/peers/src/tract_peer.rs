@@ -8,7 +8,7 @@ use tract_onnx::prelude::*;
 pub(crate) fn inputs(onnx: &tract_onnx::Onnx, folder: &Path, n: usize) -> Result<Vec<Tensor>> {
     let read = |i: usize| {
         let bytes = std::fs::read(folder.join(format!("test_data_set_0/input_{i}.pb")))?;
-        let proto = <tract_onnx::pb::TensorProto as tract_onnx::prost::Message>::decode(&*bytes)?;
+        let proto = <tract_onnx::pb::TensorProto as prost::Message>::decode(&*bytes)?;
         Ok(tract_onnx::tensor::load_tensor(&*onnx.provider, &proto, None)?)
     };
     (0..n).map(read).collect()

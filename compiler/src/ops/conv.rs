@@ -11,7 +11,7 @@ use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, Layout, TensorType};
 use crate::lower::LowerCx;
 use kiln_kernels::{
-    Activation, ConvBlocked, ConvFirst, ConvPlain, ConvShape, ConvWinograd, Depthwise, Dtype, WindowShape,
+    Activation, ConvBlocked, ConvFirst, ConvPlain, ConvShape, ConvWinograd, Depthwise, Dtype, Operand, WindowShape,
 };
 
 pub(super) static OPS: &[OpDef] = &[
@@ -184,6 +184,15 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     lower_plain(cx)
 }
 
+/// The constant bias of a convolution or its transpose, padded to blocks.
+pub(super) fn blocked_bias(cx: &mut LowerCx<'_>) -> Result<Option<Operand<Dim>>> {
+    if !cx.has(2) {
+        return Ok(None);
+    }
+    let bias = cx.need_constant(2)?.to_f32s().unwrap_or_default();
+    Ok(Some(cx.f32_weights(&kiln_kernels::pack_bias(&bias))))
+}
+
 fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     let view = cx.view();
     let form =
@@ -192,25 +201,16 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     let shape = extents.most()?;
     let weights = cx.need_constant(1)?.to_f32s().unwrap_or_default();
     let (taps, icg) = (shape.kh * shape.kw, shape.ic / shape.groups);
-    let packed = match form {
-        BlockedForm::Direct => kiln_kernels::pack_conv_weights(&weights, shape.oc, icg, taps, shape.groups),
-        BlockedForm::Depthwise => kiln_kernels::pack_depthwise_weights(&weights, shape.oc, taps),
-        BlockedForm::First => kiln_kernels::pack_conv_first_weights(&weights, shape.oc, shape.ic, taps),
-    };
     let winograd = if form == BlockedForm::Direct { kiln_kernels::conv_winograd_tile(shape) } else { None };
-    let packed = match winograd {
-        Some(tile) => kiln_kernels::pack_winograd_weights(&weights, shape.oc, icg, tile),
-        None => packed,
+    let packed = match (form, winograd) {
+        (BlockedForm::Direct, Some(tile)) => kiln_kernels::pack_winograd_weights(&weights, shape.oc, icg, tile),
+        (BlockedForm::Direct, None) => kiln_kernels::pack_conv_weights(&weights, shape.oc, icg, taps, shape.groups),
+        (BlockedForm::Depthwise, _) => kiln_kernels::pack_depthwise_weights(&weights, shape.oc, taps),
+        (BlockedForm::First, _) => kiln_kernels::pack_conv_first_weights(&weights, shape.oc, shape.ic, taps),
     };
     let packed = packed.ok_or_else(|| CompileError::new(Stage::Lower, "weights do not fit the extents").at_input(1))?;
     let weights = cx.f32_weights(&packed);
-    let bias = match cx.has(2) {
-        true => {
-            let bias = cx.need_constant(2)?.to_f32s().unwrap_or_default();
-            Some(cx.f32_weights(&kiln_kernels::pack_bias(&bias)))
-        }
-        false => None,
-    };
+    let bias = blocked_bias(cx)?;
     let activation = activation(&view)?;
     let (x, residual) = (cx.x(0)?, cx.opt(3)?);
     let y = cx.y(0)?;

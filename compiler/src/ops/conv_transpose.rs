@@ -3,7 +3,7 @@
 //! Operands: X `[N, C, spatial…]`, W `[C, M/group, kernel…]`, B `[M]`.
 //! <https://onnx.ai/onnx/operators/onnx__ConvTranspose.html>
 
-use super::conv::{PlainWindow, check_weights, kernel_of, plain_work};
+use super::conv::{PlainWindow, blocked_bias, check_weights, kernel_of, plain_work};
 use super::view::{NodeView, Result, wrong};
 use super::window::{AutoPad, Window, auto_pad, per_axis, span};
 use super::{InferCx, OpDef, half, tensor};
@@ -168,13 +168,7 @@ fn lower_blocked(cx: &mut LowerCx<'_>) -> Result<()> {
     let packed = kiln_kernels::pack_conv_transpose_weights(&weights, &shape);
     let packed = packed.ok_or_else(|| CompileError::new(Stage::Lower, "weights do not fit the extents").at_input(1))?;
     let weights = cx.f32_weights(&packed);
-    let bias = match cx.has(2) {
-        true => {
-            let bias = cx.need_constant(2)?.to_f32s().unwrap_or_default();
-            Some(cx.f32_weights(&kiln_kernels::pack_bias(&bias)))
-        }
-        false => None,
-    };
+    let bias = blocked_bias(cx)?;
     let (x, y) = (cx.x(0)?, cx.y(0)?);
     let scratch_bytes = kiln_kernels::conv_transpose_blocked_scratch_bytes(shape);
     let scratch = (scratch_bytes > 0).then(|| cx.scratch(Dim::from(scratch_bytes)));

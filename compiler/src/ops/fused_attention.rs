@@ -97,8 +97,7 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let call = attend(cx, Dtype::F32, [(q_at, &q), (k_at, &k), (v_at, &v), (y_at, &y)], bias);
     let scale = cx.float("scale", 1.0)?;
     let unseen_nan = cx.int("unseen_nan", 1)? != 0;
-    let nan_zero = cx.int("nan_zero", 0)? != 0;
-    cx.call(&[Dtype::F32, Dtype::I64], Attention { scale, unseen_nan, nan_zero, ..call })
+    cx.call(&[Dtype::F32, Dtype::I64], Attention { scale, unseen_nan, nan_zero: !unseen_nan, ..call })
 }
 
 #[cfg(test)]
@@ -222,23 +221,22 @@ mod tests {
     #[test]
     fn no_keys_give_zeros_and_nan_becomes_zero_where_asked() {
         for l in [1, 40] {
-            let of = |keys: usize, first: f32, attrs: [i64; 2]| {
+            let of = |keys: usize, first: f32, unseen_nan: i64| {
                 let mut q = ramp(&[1, l, 8], 7).to_f32s().unwrap();
                 q[0] += first;
                 case("kiln", "Attention", 1)
                     .input(Tensor::from_f32s(&[1, l, 8], &q))
                     .input(ramp(&[1, keys, 8], 5))
                     .input(ramp(&[1, keys, 8], 3))
-                    .attr("unseen_nan", Attr::Int(attrs[0]))
-                    .attr("nan_zero", Attr::Int(attrs[1]))
+                    .attr("unseen_nan", Attr::Int(unseen_nan))
                     .run_f32()
             };
-            assert!(of(0, 0.0, [1, 0]).iter().all(|v| *v == 0.0));
+            assert!(of(0, 0.0, 1).iter().all(|v| *v == 0.0));
             for first in [f32::NAN, f32::INFINITY] {
-                assert!(of(300, first, [1, 0])[..8].iter().all(|v| v.is_nan()));
-                assert!(of(300, first, [0, 1])[..8].iter().all(|v| *v == 0.0));
+                assert!(of(300, first, 1)[..8].iter().all(|v| v.is_nan()));
+                assert!(of(300, first, 0)[..8].iter().all(|v| *v == 0.0));
             }
-            assert_eq!(of(300, 0.0, [1, 0]), of(300, 0.0, [0, 1]));
+            assert_eq!(of(300, 0.0, 1), of(300, 0.0, 0));
         }
     }
 

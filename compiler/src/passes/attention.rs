@@ -143,7 +143,6 @@ fn attention(graph: &Graph, uses: &Uses, node: &Node) -> Option<Node> {
     new.attrs.extend(attrs.map(|(name, a)| (name.to_owned(), a)));
     new.attrs.insert("scale".into(), Attr::Float(scale as f32));
     new.attrs.insert("unseen_nan".into(), Attr::Int(i64::from(unseen_nan)));
-    new.attrs.insert("nan_zero".into(), Attr::Int(i64::from(!unseen_nan)));
     Some(new)
 }
 

@@ -24,7 +24,7 @@ use super::blocked::Operands;
 use super::geometry::{ConvShape, at_least_1};
 use super::tile::TileArgs;
 use crate::descriptor::part_end;
-use crate::simd::LANES;
+use crate::simd::{F32x16, LANES, Simd};
 use crate::{Activation, Fault, Isa, PartOut, activation, kernel};
 
 kernel! {
@@ -47,7 +47,7 @@ impl ConvWinograd {
     }
 }
 
-/// Output blocks that are multiplied before their transform, at least.
+/// Output blocks that are multiplied before their transform.
 const CHUNK: usize = 4;
 /// Floats of transformed input in a band, and of products.
 const BAND_FLOATS: usize = 160 << 10;
@@ -64,8 +64,6 @@ struct Plan {
     cols: usize,
     rows: usize,
     band_rows: usize,
-    /// Output blocks that are multiplied before their transform.
-    chunk: usize,
 }
 
 /// Positions of a transformed tile.
@@ -82,7 +80,7 @@ impl Plan {
             (rows.div_ceil(at_least_1(BAND_FLOATS / row_floats)), MIN_UNITS.div_ceil(at_least_1(s.n * oc_blocks)));
         let bands = if by_size > by_units { by_size } else { by_units };
         let band_rows = at_least_1(rows.div_ceil(bands));
-        Self { tile, ic_blocks, oc_blocks, cols, rows, band_rows, chunk: CHUNK }
+        Self { tile, ic_blocks, oc_blocks, cols, rows, band_rows }
     }
 
     const fn bands(&self) -> usize {
@@ -103,7 +101,7 @@ impl Plan {
     /// Floats of transformed input and of products.
     const fn scratch(&self) -> [usize; 2] {
         let positions = positions(self.tile);
-        [positions * self.position(self.ic_blocks), positions * self.position(self.chunk)]
+        [positions * self.position(self.ic_blocks), positions * self.position(CHUNK)]
     }
 }
 
@@ -138,7 +136,7 @@ pub const fn conv_winograd_scratch_bound(most: ConvShape, tile: usize) -> usize 
     let fit = BAND_FLOATS / (positions(tile) * ic_blocks * 16);
     let band = if fit > cols { fit } else { cols };
     let tiles = if band < rows * cols { band } else { rows * cols };
-    let plan = Plan { tile, ic_blocks, oc_blocks: 1, cols: tiles, rows: 1, band_rows: 1, chunk: CHUNK };
+    let plan = Plan { tile, ic_blocks, oc_blocks: 1, cols: tiles, rows: 1, band_rows: 1 };
     let [v, m] = plan.scratch();
     (v + m) * 4
 }
@@ -183,7 +181,7 @@ fn conv_winograd(
     let mut unit = d.part_begin;
     while unit < part_end {
         let (image_band, first) = (unit / plan.oc_blocks, unit % plan.oc_blocks);
-        let blocks = (plan.oc_blocks - first).min(part_end - unit).min(plan.chunk);
+        let blocks = (plan.oc_blocks - first).min(part_end - unit).min(CHUNK);
         unit += blocks;
         let (image, band) = (image_band / plan.bands(), image_band % plan.bands());
         let row = band * plan.band_rows;
@@ -203,7 +201,7 @@ fn conv_winograd(
                 w: products(k, first),
                 bias: ZERO.as_ptr(),
                 residual: core::ptr::null(),
-                y: m.as_mut_ptr().wrapping_add(k * plan.position(plan.chunk)),
+                y: m.as_mut_ptr().wrapping_add(k * plan.position(CHUNK)),
                 y_step: 16,
                 n_tiles: 0,
                 ic_blocks: plan.ic_blocks,
@@ -262,4 +260,40 @@ struct Output {
     residual: Option<Option<*const f32>>,
     low: f32,
     high: f32,
+}
+
+/// What is added to a block's pixels, and their limits.
+struct Finish<S: Simd> {
+    bias: S::F32,
+    low: S::F32,
+    high: S::F32,
+}
+
+impl Output {
+    /// What finishes output block `channel`.
+    ///
+    /// # Safety
+    /// The bias, where there is one, is valid for the block.
+    #[inline(always)]
+    unsafe fn finish<S: Simd>(&self, s: S, channel: usize) -> Finish<S> {
+        let bias = self.bias.map_or(ZERO.as_ptr(), |b| b.wrapping_add(channel * 16));
+        // SAFETY: the caller's promise.
+        Finish { bias: unsafe { s.load(bias) }, low: s.splat(self.low), high: s.splat(self.high) }
+    }
+
+    /// Writes 16 channels of the pixel at `at`: bias and residual added, clamped.
+    ///
+    /// # Safety
+    /// `at` is a pixel of the output, of the part's own units.
+    #[inline(always)]
+    unsafe fn put<S: Simd>(&self, s: S, finish: &Finish<S>, at: usize, v: S::F32) {
+        let mut v = v + finish.bias;
+        // SAFETY: the caller's promise; the residual is as long as the output.
+        unsafe {
+            if let Some(residual) = self.residual {
+                v = v + s.load(residual.unwrap_or(self.y).add(at));
+            }
+            finish.high.min(finish.low.max(v)).store(self.y.add(at));
+        }
+    }
 }

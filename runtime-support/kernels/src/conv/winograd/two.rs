@@ -1,7 +1,7 @@
 //! F(2×2, 3×3): tiles of 4×4 input pixels and 2×2 output pixels. Source: Lavin and Gray, section 4.1.
 
 use super::super::geometry::ConvShape;
-use super::{Output, Plan, ZERO};
+use super::{CHUNK, Output, Plan};
 use crate::simd::{F32x16, Simd};
 use crate::simd_fn;
 
@@ -66,11 +66,9 @@ simd_fn! {
     pub(super) unsafe fn transform_output<S>(
         s, g: &ConvShape, plan: &Plan, row: usize, rows: usize, out: &Output, block: usize, channel: usize, plane: usize,
     ) {
-        let (low, high) = (s.splat(out.low), s.splat(out.high));
-        let position = plan.position(plan.chunk);
-        let bias = out.bias.map_or(ZERO.as_ptr(), |b| b.wrapping_add(channel * 16));
+        let position = plan.position(CHUNK);
         // SAFETY: the caller's promise.
-        let bias = unsafe { s.load(bias) };
+        let finish = unsafe { out.finish(s, channel) };
         for r in 0..rows {
             for t in 0..plan.cols {
                 let m = out.m.wrapping_add((block * plan.tiles() + r * plan.cols + t) * 16);
@@ -100,14 +98,8 @@ simd_fn! {
                             continue;
                         }
                         let at = ((plane * g.oh + y_row) * g.ow + col) * 16;
-                        let mut v = v + bias;
                         // SAFETY: the pixel lies in the output.
-                        unsafe {
-                            if let Some(residual) = out.residual {
-                                v = v + s.load(residual.unwrap_or(out.y).add(at));
-                            }
-                            high.min(low.max(v)).store(out.y.add(at));
-                        }
+                        unsafe { out.put(s, &finish, at, v) };
                     }
                 }
             }

@@ -110,7 +110,19 @@ pub fn run_program_data(program: &Program, inputs: &[Datum], isa: Isa) -> Result
     regions.extend(given.iter().map(|g| Region::read(g.as_slice())));
     let mut states = Vec::with_capacity(program.states.len());
     for state in &program.states {
-        states.push(AlignedBytes::zeroed(to_usize(state.bytes)?).ok_or_else(no_memory)?);
+        let mut memory = AlignedBytes::zeroed(to_usize(state.bytes)?).ok_or_else(no_memory)?;
+        if state.held.is_some() {
+            // What the caller gives is what a run before would have left there.
+            let t = tensors[state.input_idx];
+            let to = memory.as_mut_slice();
+            let fits = match state.reserved() {
+                Some(room) => room.spread(t.data(), t.dims(), t.dtype().size_bytes(), to),
+                None => to.get_mut(..t.data().len()).map(|to| to.copy_from_slice(t.data())),
+            };
+            let name = &program.inputs[state.input_idx].name;
+            fits.ok_or_else(|| fail(format!("input \"{name}\": {:?} is more than there is room for", t.dims())))?;
+        }
+        states.push(memory);
     }
     regions.extend(states.iter_mut().map(|s| Region::write(s.as_mut_slice())));
     let device_bytes = program.device.as_ref().map_or(0, |d| d.capacity_bytes);
@@ -142,10 +154,18 @@ pub fn run_program_data(program: &Program, inputs: &[Datum], isa: Isa) -> Result
         }
         let state = program.states.iter().position(|s| s.output_idx == i);
         let memory = state.map_or(arena.as_slice(), |k| states[k].as_slice());
-        let bytes = dims.iter().product::<usize>() * port.ty.dtype.size_bytes();
+        let size = port.ty.dtype.size_bytes();
+        let bytes = dims.iter().product::<usize>() * size;
         let off = to_usize(port.off)?;
-        let data = memory.get(off..off + bytes).ok_or_else(|| fail("an output lies outside its memory"))?;
-        let tensor = Tensor::new(port.ty.dtype, dims, data.to_vec().into()).ok_or_else(|| fail("size"))?;
+        let data = match state.and_then(|k| program.states[k].reserved()) {
+            Some(room) => {
+                let mut data = Vec::with_capacity(bytes);
+                room.gather(memory, &dims, size, &mut |line| data.extend_from_slice(line)).map(|()| data)
+            }
+            None => memory.get(off..off + bytes).map(<[u8]>::to_vec),
+        };
+        let data = data.ok_or_else(|| fail("an output lies outside its memory"))?;
+        let tensor = Tensor::new(port.ty.dtype, dims, data.into()).ok_or_else(|| fail("size"))?;
         out.push(Datum::Tensor(tensor));
     }
     Ok(out)
@@ -185,9 +205,11 @@ pub fn run_unplanned(
                 let data = inputs.get(*i).filter(|d| d.len() == bytes);
                 AlignedBytes::copy_of(data.ok_or_else(|| fail(format!("input {} has the wrong size", buffer.name)))?)
             }
-            BufferKind::Activation | BufferKind::Scratch | BufferKind::State(_) | BufferKind::OnDevice => {
-                AlignedBytes::zeroed(bytes)
-            }
+            BufferKind::Activation
+            | BufferKind::Scratch
+            | BufferKind::State(_)
+            | BufferKind::Held(_)
+            | BufferKind::OnDevice => AlignedBytes::zeroed(bytes),
             BufferKind::Outer(_) => return Err(fail("a body runs only inside its node")),
         };
         memory.push(block.ok_or_else(|| fail("out of memory"))?);

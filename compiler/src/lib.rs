@@ -235,7 +235,12 @@ fn planned(
     meta: Meta,
     providers: &Providers<'_>,
 ) -> Result<(Program, verify::Expectation), CompileErrors> {
-    let states = lower::state::pairs(graph, &options.states)?;
+    let mut states = lower::state::pairs(graph, &options.states)?;
+    let mut kept = None;
+    if !states.is_empty() && options.machine.target.n_devices() == 1 {
+        passes::keep_in_place(kept.insert(graph.clone()), &mut states)?;
+    }
+    let graph = kept.as_ref().unwrap_or(graph);
     let (lowered, schedule, device, placement) = distribute(graph, options, &states, providers)?;
     let expected = verify::expectation(&lowered);
     let arena = match options.arenas {

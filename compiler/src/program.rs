@@ -7,13 +7,13 @@
 use crate::ep::npu::plan::DevicePlan;
 use crate::ep::place::Summary;
 use crate::error::{CompileError, CompileErrors, Stage};
-use crate::ir::{Dim, Graph, Symbol, SymbolSource, TensorType, Type};
+use crate::ir::{Dim, Graph, Layout, Symbol, SymbolSource, TensorType, Type};
 use crate::lower::state::StatePair;
 use crate::lower::{BufferKind, Call, Lowered};
 use crate::memory::ArenaPlan;
 use crate::schedule::Schedule;
 use bytes::Bytes;
-use kiln_kernels::ALIGN;
+use kiln_kernels::{ALIGN, Reserved};
 use std::sync::Arc;
 
 /// Region of the arena.
@@ -86,7 +86,7 @@ pub struct Weight {
     pub data: Bytes,
 }
 
-/// An output that is an input of the next run: two pieces of memory that change places after each run.
+/// An output that is an input of the next run: two pieces of memory that change places after each run, or one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// Index of the output.
@@ -95,6 +95,23 @@ pub struct State {
     pub input_idx: usize,
     /// Size of each piece in bytes, a multiple of [`ALIGN`].
     pub bytes: u64,
+    /// Where input and output are one piece, kept in place: how the tensor lies in it.
+    pub held: Option<Layout>,
+}
+
+impl State {
+    /// Bytes of its memory.
+    pub fn memory_bytes(&self) -> u64 {
+        if self.held.is_some() { self.bytes } else { 2 * self.bytes }
+    }
+
+    /// The room between the tensor's rows, if it has any.
+    pub fn reserved(&self) -> Option<Reserved> {
+        match self.held {
+            Some(Layout::Reserved { axis, rows }) => Some(Reserved { axis: axis.into(), rows: rows as usize }),
+            _ => None,
+        }
+    }
 }
 
 /// An extent known only at run time, and where a run keeps it.
@@ -158,9 +175,9 @@ impl Program {
         blob
     }
 
-    /// Bytes that a model takes beside its weights: the arena and, behind it, both pieces of each state.
+    /// Bytes that a model takes beside its weights: the arena and, behind it, the states.
     pub fn memory_bytes(&self) -> u64 {
-        let states: u64 = self.states.iter().map(|s| 2 * s.bytes).sum();
+        let states: u64 = self.states.iter().map(State::memory_bytes).sum();
         if states == 0 { self.arena.bytes } else { self.arena.bytes.next_multiple_of(ALIGN as u64) + states }
     }
 
@@ -269,7 +286,7 @@ pub fn assemble_on(
     }
     let Meta { name, sha256, options } = meta;
     let (extents, n_slots) = place_extents(&inputs, &outputs, &steps);
-    let states = states.iter().map(|s| state(s, &inputs, &outputs)).collect::<Result<_, _>>()?;
+    let states = states.iter().map(|s| state(s, graph)).collect::<Result<_, _>>()?;
     Ok(Program {
         extents,
         n_slots,
@@ -330,14 +347,9 @@ pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, Com
 }
 
 /// How large a state's memory is: it holds what comes in and what goes out.
-fn state(pair: &StatePair, inputs: &[Port], outputs: &[Port]) -> Result<State, CompileError> {
-    let StatePair { output_idx, input_idx } = *pair;
-    let bytes = |p: &Port| {
-        let most = p.ty.bytes().upper().and_then(|b| u64::try_from(b).ok());
-        most.ok_or_else(|| CompileError::new(Stage::Plan, format!("the size of \"{}\" has no bound", p.name)))
-    };
-    let most = bytes(&inputs[input_idx])?.max(bytes(&outputs[output_idx])?);
-    Ok(State { output_idx, input_idx, bytes: most.next_multiple_of(ALIGN as u64) })
+fn state(pair: &StatePair, graph: &Graph) -> Result<State, CompileError> {
+    let StatePair { output_idx, input_idx, held } = *pair;
+    Ok(State { output_idx, input_idx, bytes: pair.bytes(graph)?.next_multiple_of(ALIGN as u64), held })
 }
 
 /// The call with its operands' regions and offsets. The memory of a device is the region behind the inputs; `device` are the
@@ -355,7 +367,7 @@ fn baked(
         let (mem, base) = match &lowered.buffers[b].kind {
             BufferKind::Weight(_) => (WEIGHTS, Some(weight_offsets[b])),
             BufferKind::Input(i) | BufferKind::Outer(i) => (INPUTS + *i as u32, Some(0)),
-            BufferKind::State(k) => (INPUTS + (n_inputs + k) as u32, Some(0)),
+            BufferKind::State(k) | BufferKind::Held(k) => (INPUTS + (n_inputs + k) as u32, Some(0)),
             BufferKind::Activation | BufferKind::Scratch => (ARENA, arena.offsets[b]),
             BufferKind::OnDevice => (INPUTS + n_inputs as u32, device.and_then(|offsets| offsets[b])),
         };

@@ -145,6 +145,12 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
     let mut contents = Contents::default();
     let device = program.device_region();
     let mut written = vec![false; expected.kinds.len()];
+    // What the run before left in states that are kept in place.
+    for (b, kind) in expected.kinds.iter().enumerate() {
+        if let BufferKind::Held(k) = kind {
+            contents.write(state_base(*k), state_base(*k) + expected.bytes[b], b as u32, 0);
+        }
+    }
     let mut objects: BTreeSet<usize> = (0..expected.given_objects).collect();
     // Parts of one call fill a result together: those after the first find it begun, and nobody else's bytes in it.
     let mut begun = BTreeSet::new();
@@ -177,6 +183,10 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
                 BufferKind::Weight(_) => o.operand.mem == WEIGHTS,
                 BufferKind::Input(n) | BufferKind::Outer(n) => o.operand.mem == INPUTS + *n as u32,
                 BufferKind::State(k) => o.operand.mem == INPUTS + (program.inputs.len() + k) as u32,
+                BufferKind::Held(k) => {
+                    let held = program.states.get(*k).is_some_and(|s| s.held.is_some());
+                    held && o.operand.mem == INPUTS + (program.inputs.len() + k) as u32
+                }
                 BufferKind::Activation | BufferKind::Scratch => o.operand.mem == ARENA,
                 BufferKind::OnDevice => Some(o.operand.mem) == device,
             };
@@ -186,7 +196,10 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
             if off.saturating_add(bytes) > expected.bytes[buffer as usize] {
                 return fail(i, format!("operand {} is longer than its buffer", o.name));
             }
-            if matches!(kind, BufferKind::Input(_) | BufferKind::Outer(_) | BufferKind::State(_)) && start != off {
+            let fixed = |k: &BufferKind| {
+                matches!(k, BufferKind::Input(_) | BufferKind::Outer(_) | BufferKind::State(_) | BufferKind::Held(_))
+            };
+            if fixed(kind) && start != off {
                 return fail(i, format!("operand {} reads another part of the input", o.name));
             }
             // A body writes the memory around it where its node says so; that is checked there.

@@ -31,7 +31,7 @@ pub use kiln_kernels::Object as Value;
 pub use kiln_kernels::{Dtype, Element, Strings, TensorObject};
 #[cfg(feature = "macros")]
 pub use kiln_macros::include_model;
-pub use rt::{Error, PortInfo, TensorView};
+pub use rt::{Error, PortInfo, ReservedView, TensorView};
 
 /// Refuses, at compile time, a module with strings, sequences or optional values while the feature `alloc` is off.
 #[cfg(feature = "alloc")]

@@ -2,7 +2,7 @@
 //!
 //! In: a program on one stream. Out: outputs of each run; states stay in the instance and change places there.
 
-use kiln::rt::{Instance, Region, StateInfo, Weights, extents};
+use kiln::rt::{Instance, Region, StateInfo, Weights, extents, gathered};
 use kiln_compiler::ir::{Dim, Symbol, SymbolSource, Tensor, TensorType};
 use kiln_compiler::program::Program;
 use kiln_kernels::{ALIGN, AlignedBytes, Cx};
@@ -57,10 +57,12 @@ impl Session {
             input: 2 + s.input_idx,
             output: 2 + n_inputs + k,
             bytes: s.bytes as usize,
+            in_place: s.held.is_some(),
         };
         let infos: Vec<StateInfo> = program.states.iter().enumerate().map(region).collect();
         let start = (program.arena.bytes as usize).next_multiple_of(ALIGN);
-        let bytes = start + infos.iter().map(|s| 2 * s.bytes).sum::<usize>();
+        let states: u64 = program.states.iter().map(kiln_compiler::program::State::memory_bytes).sum();
+        let bytes = start + states as usize;
         let weights = AlignedBytes::copy_of(&program.weights_blob()).ok_or("out of memory")?;
         let instance = Instance::on_heap(bytes, Weights::Loaded(weights)).map_err(|e| e.to_string())?;
         let instance = instance.with_states(start, Box::leak(infos.into()));
@@ -76,7 +78,11 @@ impl Session {
     pub fn set(&mut self, input: &str, t: &Tensor) -> Result<(), String> {
         let named = |s: &&kiln_compiler::program::State| self.program.inputs[s.input_idx].name == input;
         let k = self.program.states.iter().position(|s| named(&s)).ok_or("no such state")?;
-        self.instance.set_state(k, t.data()).map_err(|e| e.to_string())?;
+        let set = match self.program.states[k].reserved() {
+            Some(room) => self.instance.set_reserved(k, t.data(), (room, t.dims(), t.dtype().size_bytes())),
+            None => self.instance.set_state(k, t.data()),
+        };
+        set.map_err(|e| e.to_string())?;
         self.shapes[self.program.states[k].input_idx] = t.dims().to_vec();
         Ok(())
     }
@@ -120,7 +126,14 @@ impl Session {
             let bytes = dims.iter().product::<usize>() * port.ty.dtype.size_bytes();
             let state = program.states.iter().position(|s| s.output_idx == i);
             let off = state.map_or(port.off, |k| self.instance.state(k) + port.off);
-            let data = self.instance.raw_output(off, bytes).map_err(|e| e.to_string())?.to_vec();
+            let data = match state.and_then(|k| program.states[k].reserved()) {
+                Some(room) => {
+                    let all = self.instance.raw_output(off, program.states[state.unwrap_or(0)].bytes as usize);
+                    gathered(all.map_err(|e| e.to_string())?, (room, &dims, port.ty.dtype.size_bytes()))
+                }
+                None => self.instance.raw_output(off, bytes).map(<[u8]>::to_vec),
+            };
+            let data = data.map_err(|e| e.to_string())?;
             outputs.push(Tensor::new(port.ty.dtype, dims, data.into()).ok_or("an output of another size")?);
         }
         for s in &program.states {

@@ -7,7 +7,7 @@ use kiln_compiler::onnx::Decoded;
 use kiln_compiler::onnx::proto::TensorProto;
 use kiln_compiler::program::{self, Meta, Program};
 use kiln_compiler::verify::{self, Expectation};
-use kiln_compiler::{Options, bodies, exec, graph, memory, streams};
+use kiln_compiler::{Options, bodies, exec, graph, memory, passes, streams};
 use kiln_fixtures::array::Array;
 use kiln_kernels::Dtype;
 use kiln_kernels::isa::Isa;
@@ -26,8 +26,9 @@ pub struct Stages {
 
 /// Compiles and keeps the stages.
 pub fn stages(decoded: &Decoded, options: &Options) -> Result<Stages, CompileErrors> {
-    let graph = graph(decoded, options)?;
-    let states = lower::state::pairs(&graph, &options.states)?;
+    let mut graph = graph(decoded, options)?;
+    let mut states = lower::state::pairs(&graph, &options.states)?;
+    passes::keep_in_place(&mut graph, &mut states)?;
     let lowered = lower::lower_whole(&graph, &states, bodies::plan)?;
     let (lowered, schedule) = streams::plan(&graph, lowered, options.streams)?;
     let expectation = verify::expectation(&lowered);

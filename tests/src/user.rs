@@ -19,6 +19,11 @@ kiln::include_model!(
     dims(seen = 0..=40),
     state(present = past, h_next = h),
 );
+kiln::include_model!(
+    pub mod cache = "../fixtures/models/cache/model.onnx",
+    dims(batch = 1..=2, seen = 0..=24),
+    state(present.* = past.*),
+);
 kiln::include_model!(pub mod affine_from_file = "../fixtures/models/affine/model.onnx", weights = file);
 kiln::include_compiled!("model");
 kiln::include_compiled!(pub mod affine_built = "model");

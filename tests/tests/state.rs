@@ -1,6 +1,7 @@
 //! State from run to run: outputs that are the next run's inputs, of fixed and of growing extents.
 
 use kiln::{Error, TensorView};
+use kiln_tests::cache;
 use kiln_tests::running::{Inputs, Model, States};
 
 /// The input of step `k`.
@@ -71,4 +72,51 @@ fn no_step_allocates() {
     };
     steps();
     assert_eq!(allocation_counter::measure(steps).count_total, 0);
+}
+
+/// Keys and values of every step so far, heads apart, in the order of `[batch, heads, rows, size]`.
+fn gathered(steps: &[Vec<f32>], batch: usize) -> Vec<f32> {
+    let head = |b: usize, h: usize| steps.iter().flat_map(move |s| s[(b * 2 + h) * 4..][..4].to_vec());
+    (0..batch).flat_map(|b| (0..2).flat_map(move |h| head(b, h))).collect()
+}
+
+#[test]
+fn a_cache_with_its_rows_inside_grows_in_place() {
+    let mut model = cache::Model::new().unwrap();
+    // One piece of memory for each of two states: 2 entries, 2 heads, 25 rows of 4 elements.
+    let pieces = 2 * (2 * 2 * 25 * 4 * 4_usize).next_multiple_of(64);
+    assert!((pieces..pieces + 8192).contains(&cache::Model::ARENA_BYTES), "{}", cache::Model::ARENA_BYTES);
+    for batch in [2, 1] {
+        let (mut keys, mut values, mut by_hand) = (Vec::new(), Vec::new(), cache::Model::new().unwrap());
+        let zeros: Vec<f32> = Vec::new();
+        let empty = || TensorView::new(&zeros[..], [batch, 2, 0, 4]);
+        model.set_states(cache::States { past_key: empty(), past_value: empty() }).unwrap();
+        for step in 0..25 {
+            let x: Vec<f32> = (0..batch * 8).map(|i| ((i * 7 + step * 5) % 11) as f32 * 0.3 - 1.5).collect();
+            let x = TensorView::new(&x[..], [batch, 1, 8]);
+            // The same from a new start, with all rows given.
+            let (k, v) = (gathered(&keys, batch), gathered(&values, batch));
+            let given = |data| TensorView::new(data, [batch, 2, step, 4]);
+            by_hand.set_states(cache::States { past_key: given(&k[..]), past_value: given(&v[..]) }).unwrap();
+            let want = by_hand.run(cache::Inputs { x }).unwrap();
+            let got = model.run(cache::Inputs { x }).unwrap();
+            assert_eq!((got.y.data, got.mean.data), (want.y.data, want.mean.data), "step {step}");
+            assert_eq!(got.present_value.shape(), [batch, 2, step + 1, 4]);
+            assert_eq!(got.present_key.pieces().len(), batch * 2);
+            let last = |view: kiln::ReservedView<'_, f32, 4>| {
+                view.pieces().flat_map(|head| head[step * 4..].to_vec()).collect::<Vec<f32>>()
+            };
+            keys.push(last(got.present_key));
+            values.push(last(got.present_value));
+            let all: Vec<f32> = got.present_value.iter().copied().collect();
+            assert_eq!(all, gathered(&values, batch));
+            for (i, mean) in got.mean.data.iter().enumerate() {
+                let wanted = values.iter().map(|v| v[i]).sum::<f32>() / values.len() as f32;
+                assert!((mean - wanted).abs() < 1e-5, "step {step}: {mean}, expected {wanted}");
+            }
+        }
+        let x = vec![0.0; batch * 8];
+        let full = model.run(cache::Inputs { x: TensorView::new(&x, [batch, 1, 8]) }).map(|_| ());
+        assert!(matches!(full, Err(Error::Extent { given: 25, most: 24, .. })), "{full:?}");
+    }
 }

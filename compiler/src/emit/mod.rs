@@ -24,7 +24,7 @@ use crate::program::Program;
 use proc_macro2::TokenStream;
 
 /// Version of the interface between generated modules and `kiln`.
-pub const ABI: u32 = 2;
+pub const ABI: u32 = 3;
 
 /// What a compile writes.
 #[derive(Clone, Debug, PartialEq, Eq)]

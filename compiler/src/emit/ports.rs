@@ -3,6 +3,7 @@
 use super::dims::Extents;
 use super::names::{doc_code, unique_idents};
 use super::narrow;
+use super::states::reserved;
 use crate::error::{CompileError, Stage};
 use crate::ir::{Dim, SymbolSource};
 use crate::program::{Port, Program};
@@ -134,8 +135,8 @@ impl Border {
             let doc = format!(" {}: `{}`.", doc_code(&p.name), p.ty);
             let idx = Literal::usize_unsuffixed(i);
             if let Some(state) = program.states.iter().find(|s| s.input_idx == i) {
-                // The instance puts its own memory here.
-                let bytes = Literal::u64_unsuffixed(state.bytes);
+                // The instance puts its own memory here, or has it as the output's.
+                let bytes = Literal::u64_unsuffixed(if state.held.is_some() { 0 } else { state.bytes });
                 self.region_bytes.pop();
                 self.region_bytes.push(quote!(#bytes));
                 self.regions.extend(quote! { rt::Region::read(&[]), });
@@ -197,7 +198,8 @@ impl Border {
                 continue;
             }
             let ty = element(p.ty.dtype)?;
-            let off = match program.states.iter().position(|s| s.output_idx == i) {
+            let state = program.states.iter().position(|s| s.output_idx == i);
+            let off = match state {
                 Some(k) => {
                     let k = Literal::usize_unsuffixed(k);
                     quote!(self.rt.state(#k))
@@ -212,6 +214,23 @@ impl Border {
                 self.output_fields.extend(quote! { #[doc = #doc] pub #ident: &'m [#ty; #n], });
                 self.output_values.extend(quote! { #ident: self.rt.output::<#ty, #n>(#off)?, });
                 self.raw_outputs.extend(quote! { each(self.rt.raw_output(#off, #bytes)?, &[#(#dims),*]); });
+            } else if let Some(room) = state.and_then(|k| program.states[k].reserved()) {
+                p.ty.shape.iter().for_each(|d| extents.slots_in(d, &mut slots));
+                let lines: Dim = p.ty.shape[..room.axis].iter().cloned().product();
+                let row: Dim = p.ty.shape[room.axis + 1..].iter().cloned().product();
+                let all = lines * Dim::from(room.rows) * row;
+                let size = p.ty.dtype.size_bytes();
+                let (n, bytes) = (extents.number(&all)?, extents.number(&(all * Dim::from(size)))?);
+                let (rank, room) = (Literal::usize_unsuffixed(p.ty.rank()), reserved(room));
+                let size = Literal::usize_unsuffixed(size);
+                self.output_fields.extend(quote! { #[doc = #doc] pub #ident: rt::ReservedView<'m, #ty, #rank>, });
+                self.output_values.extend(quote! {
+                    #ident: rt::ReservedView::new(self.rt.output_slice::<#ty>(#off, #n)?, [#(#dims),*], #room),
+                });
+                self.raw_outputs.extend(quote! {{
+                    let shape = [#(#dims),*];
+                    each(&rt::gathered(self.rt.raw_output(#off, #bytes)?, (#room, &shape, #size))?, &shape);
+                }});
             } else {
                 p.ty.shape.iter().for_each(|d| extents.slots_in(d, &mut slots));
                 let (n, bytes) = (extents.number(&p.ty.numel())?, extents.number(&p.ty.bytes())?);

@@ -6,7 +6,7 @@ use super::ports::{element, idents, is_fixed};
 use crate::error::CompileError;
 use crate::ir::Dim;
 use crate::program::Program;
-use kiln_kernels::ALIGN;
+use kiln_kernels::{ALIGN, Reserved};
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 
@@ -33,6 +33,12 @@ fn usize_literal(n: u64) -> Literal {
     Literal::u64_unsuffixed(n)
 }
 
+/// Room between rows as an expression of the module's.
+pub(super) fn reserved(room: Reserved) -> TokenStream {
+    let (axis, rows) = (Literal::usize_unsuffixed(room.axis), Literal::usize_unsuffixed(room.rows));
+    quote!(rt::reserved(#axis, #rows))
+}
+
 fn most(dims: &[Dim]) -> Vec<Literal> {
     dims.iter().map(|d| usize_literal(d.upper().and_then(|u| u64::try_from(u).ok()).unwrap_or(0))).collect()
 }
@@ -48,14 +54,19 @@ impl States {
         let (names, output_names) = (idents(&program.inputs), idents(&program.outputs));
         let (mut table, mut fields, mut sets, mut resets) = Default::default();
         for (k, state) in program.states.iter().enumerate() {
-            out.memory_bytes += 2 * state.bytes;
+            out.memory_bytes += state.memory_bytes();
             let (port, output) = (&program.inputs[state.input_idx], &program.outputs[state.output_idx]);
             let (name, ty) = (&names[state.input_idx], element(port.ty.dtype)?);
             let (input, output_region) = (2 + state.input_idx, 2 + program.inputs.len() + k);
             let (input, output_region) = (Literal::usize_unsuffixed(input), Literal::usize_unsuffixed(output_region));
-            let bytes = usize_literal(state.bytes);
+            let (bytes, in_place) = (usize_literal(state.bytes), state.held.is_some());
             let extend = |tokens: &mut TokenStream, more| tokens.extend::<TokenStream>(more);
-            extend(&mut table, quote! { rt::StateInfo { input: #input, output: #output_region, bytes: #bytes }, });
+            extend(
+                &mut table,
+                quote! {
+                    rt::StateInfo { input: #input, output: #output_region, bytes: #bytes, in_place: #in_place },
+                },
+            );
             let (idx, at) = (Literal::usize_unsuffixed(state.input_idx), Literal::usize_unsuffixed(k));
             let doc = format!(
                 " {}: `{}`; after a run what `{}` was.",
@@ -80,16 +91,25 @@ impl States {
             out.init.extend(quote! { #shape: #least, });
             extend(&mut resets, quote! { self.#shape = #least; });
             extend(&mut fields, quote! { #[doc = #doc] pub #name: rt::TensorView<'a, #ty, #rank>, });
+            let set = |bytes: TokenStream, shape: TokenStream| match state.reserved() {
+                Some(room) => {
+                    let room = reserved(room);
+                    quote! { self.rt.set_reserved(#at, #bytes, (#room, &#shape, #size))?; }
+                }
+                None => quote! { self.rt.set_state(#at, #bytes)?; },
+            };
+            let typed = set(quote!(rt::state_bytes(&states.#name, #idx)?), quote!(states.#name.shape));
+            let raw = set(quote!(rt::raw_view(inputs, #idx, #size)?), quote!(self.#shape));
             extend(
                 &mut sets,
                 quote! {
-                    self.rt.set_state(#at, rt::state_bytes(&states.#name, #idx)?)?;
                     self.#shape = rt::within(states.#name.shape, #idx, [#(#most),*])?;
+                    #typed
                 },
             );
             out.raw.extend(quote! {
-                self.rt.set_state(#at, rt::raw_view(inputs, #idx, #size)?)?;
                 self.#shape = rt::raw_state_shape(inputs, #idx, [#(#most),*])?;
+                #raw
             });
             let now = output.ty.shape.iter().map(|d| extents.number(d)).collect::<Result<Vec<_>, _>>()?;
             out.after.extend(quote! { self.#shape = [#(#now),*]; });

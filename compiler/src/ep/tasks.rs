@@ -131,9 +131,10 @@ fn value(value: &crate::ir::Value, source: Source, target: &Target, eps: &[&dyn 
 }
 
 fn layout_id(target: &Target, layout: Layout) -> LayoutId {
-    let name = match layout {
-        Layout::Plain => "plain",
-        Layout::Blocked16 => "blocked16",
+    let (name, place) = match layout {
+        Layout::Plain => ("plain", 0),
+        Layout::Blocked16 => ("blocked16", 1),
+        Layout::Reserved { .. } => ("reserved", 2),
     };
-    target.layout_named(name).unwrap_or_else(|| LayoutId::new(target.layouts.len() + layout as usize))
+    target.layout_named(name).unwrap_or_else(|| LayoutId::new(target.layouts.len() + place))
 }

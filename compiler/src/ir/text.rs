@@ -14,7 +14,11 @@ pub fn graph_text(graph: &Graph) -> String {
 fn value_text(graph: &Graph, v: ValueId) -> String {
     let value = graph.value(v);
     let ty = value.ty.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
-    let layout = if value.layout == Layout::Blocked16 { "@16c" } else { "" };
+    let layout = match value.layout {
+        Layout::Plain => String::new(),
+        Layout::Blocked16 => "@16c".to_owned(),
+        Layout::Reserved { axis, rows } => format!("@{rows} in axis {axis}"),
+    };
     format!("{v}: {ty}{layout}")
 }
 

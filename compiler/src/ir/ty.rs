@@ -13,6 +13,14 @@ pub enum Layout {
     /// `[N, ceil(C/16), spatial…, 16]`: axis 1 in blocks of 16, the last block padded. Pad lanes hold anything;
     /// no kernel lets them reach another lane.
     Blocked16,
+    /// Row-major with room for `rows` along `axis`: a cache that grows in place. What is behind the rows there are holds
+    /// anything.
+    Reserved {
+        /// The axis that grows.
+        axis: u8,
+        /// Rows that there is room for.
+        rows: u32,
+    },
 }
 
 /// Element type and shape of a tensor.
@@ -58,7 +66,7 @@ impl TensorType {
         self.shape.iter().map(|d| d.as_const().and_then(|c| usize::try_from(c).ok())).collect()
     }
 
-    /// The extents of the memory form: the shape itself, or `[N, ceil(C/16), spatial…, 16]`.
+    /// The extents of the memory form: the shape itself, `[N, ceil(C/16), spatial…, 16]`, or the shape with room in one axis.
     pub fn physical_shape(&self, layout: Layout) -> Vec<Dim> {
         match layout {
             Layout::Plain => self.shape.clone(),
@@ -66,6 +74,11 @@ impl TensorType {
                 let mut dims = self.shape.clone();
                 dims[1] = dims[1].ceil_div(&Dim::Const(16));
                 dims.push(Dim::Const(16));
+                dims
+            }
+            Layout::Reserved { axis, rows } => {
+                let mut dims = self.shape.clone();
+                dims[usize::from(axis)] = Dim::from(rows as usize);
                 dims
             }
         }

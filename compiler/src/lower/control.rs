@@ -401,7 +401,7 @@ impl LowerCx<'_> {
                 BufferKind::Weight(data) => Some((self.out.add_weight(data.clone(), "body weights"), 0)),
                 BufferKind::Outer(i) => Some((body.outer[*i], 0)),
                 BufferKind::Activation | BufferKind::Scratch => offset.map(|o| (scratch.mem, scratch.off + o)),
-                BufferKind::Input(_) | BufferKind::State(_) | BufferKind::OnDevice => None,
+                BufferKind::Input(_) | BufferKind::State(_) | BufferKind::Held(_) | BufferKind::OnDevice => None,
             });
         }
         let mut missing = false;

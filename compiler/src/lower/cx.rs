@@ -128,6 +128,19 @@ impl<'a> LowerCx<'a> {
         Ok(self.view.out_ty(i)?.physical_shape(layout))
     }
 
+    /// An operand that a result is made from and the result, each with all the room it has where the result is a state kept
+    /// in place: there the two are the same memory.
+    pub fn held(&self, x: Option<Operand<Dim>>, y: Operand<Dim>) -> (Option<Operand<Dim>>, Operand<Dim>) {
+        let buffer = |o: &Operand<Dim>| &self.out.buffers[o.mem as usize];
+        let whole = |o: Operand<Dim>| Operand { bytes: buffer(&o).bytes.clone(), ..o };
+        match x {
+            Some(x) if matches!(buffer(&x).kind, BufferKind::Held(_)) && x.off == 0 && y.off == 0 => {
+                (Some(whole(x)), whole(y))
+            }
+            x => (x, y),
+        }
+    }
+
     /// Memory that only this node's calls use.
     pub fn scratch(&mut self, bytes: Dim) -> Operand<Dim> {
         let name = format!("{} scratch", self.view.node.name);
@@ -206,7 +219,7 @@ pub fn value_bytes(view: NodeView<'_>, id: ValueId) -> Result<Dim> {
     let ty = view.graph.tensor_type(id)?;
     Ok(match value.layout {
         Layout::Plain => ty.bytes(),
-        Layout::Blocked16 => {
+        Layout::Blocked16 | Layout::Reserved { .. } => {
             ty.physical_shape(value.layout).into_iter().product::<Dim>() * Dim::from(ty.dtype.size_bytes())
         }
     })

@@ -33,6 +33,8 @@ pub enum BufferKind {
     Input(usize),
     /// Where a result lies that is a graph input of the next run: by position in the list of states.
     State(usize),
+    /// What the run before left in the memory of such a state, where the state is kept in place.
+    Held(usize),
     /// A part of another buffer, or scratch, in the memory of a device.
     OnDevice,
     /// In a body of a control-flow node: memory of the graph around it, by position in the body's list.
@@ -183,6 +185,10 @@ pub fn lower_by(
             out.add_buffer(Buffer { name, bytes: Dim::Const(0), kind: BufferKind::Input(i) });
             continue;
         }
+        if let Some(k) = states.iter().position(|s| s.input_idx == i && s.held.is_some()) {
+            state::hold(graph, &mut out, states, k)?;
+            continue;
+        }
         match graph.tensor_type(v) {
             Ok(ty) => {
                 let buffer = out.add_buffer(Buffer { name, bytes: ty.bytes(), kind: BufferKind::Input(i) });
@@ -307,7 +313,8 @@ fn place_outputs(graph: &Graph, out: &mut Lowered) -> Result<(), CompileErrors> 
                 .at(format!("graph output \"{name}\""))
                 .into());
         };
-        let owned = matches!(out.buffers[place.buffer as usize].kind, BufferKind::Activation | BufferKind::Scratch);
+        let kind = &out.buffers[place.buffer as usize].kind;
+        let owned = matches!(kind, BufferKind::Activation | BufferKind::Scratch | BufferKind::State(_));
         if owned {
             out.outputs.push(place);
             continue;

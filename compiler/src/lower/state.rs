@@ -1,11 +1,13 @@
 //! State: an output that is an input of the next run.
 //!
-//! In: a lowered graph and pairs (output, input). Out: each such output in memory of its own outside the arena, which the
-//! module exchanges with the input's after every run, so that nothing is copied from run to run.
+//! In: a lowered graph and pairs (output, input). Out: each such output in memory of its own outside the arena. A cache to
+//! which a run adds rows is one piece of memory: the input *is* the output, and the rows there are stay where they are (the
+//! pass `caches` says which). Any other state has two, which the module exchanges after every run. Nothing is copied from
+//! run to run.
 
 use super::{Buffer, BufferKind, Lowered, Place, Step, copy_bytes};
 use crate::error::{CompileError, CompileErrors, Stage};
-use crate::ir::Graph;
+use crate::ir::{Dim, Graph, Layout};
 use kiln_kernels::Operand;
 
 /// An output and the input it becomes.
@@ -15,6 +17,40 @@ pub struct StatePair {
     pub output_idx: usize,
     /// Index of the graph input.
     pub input_idx: usize,
+    /// Where input and output are one piece of memory: how the output lies in it.
+    pub held: Option<Layout>,
+}
+
+impl StatePair {
+    /// The most bytes that input or output take.
+    pub fn bytes(&self, graph: &Graph) -> Result<u64, CompileError> {
+        let (from, to) = (graph.outputs[self.output_idx].1, graph.inputs[self.input_idx]);
+        let mut most = 0;
+        for v in [from, to] {
+            let ty = graph.tensor_type(v)?;
+            let elements = ty.physical_shape(self.held.unwrap_or_default()).into_iter().product::<Dim>();
+            let bytes = elements * Dim::from(ty.dtype.size_bytes());
+            let bytes = bytes.upper().and_then(|b| u64::try_from(b).ok());
+            let name = &graph.value(v).name;
+            most = most.max(
+                bytes.ok_or_else(|| CompileError::new(Stage::Plan, format!("the size of \"{name}\" has no bound")))?,
+            );
+        }
+        Ok(most)
+    }
+}
+
+/// Memory for a state that is kept in place: the input's buffer and the output's, which become one.
+pub(super) fn hold(graph: &Graph, out: &mut Lowered, pairs: &[StatePair], k: usize) -> Result<(), CompileError> {
+    let pair = &pairs[k];
+    let (from, to) = (graph.outputs[pair.output_idx].1, graph.inputs[pair.input_idx]);
+    let bytes = Dim::Const(i64::try_from(pair.bytes(graph)?).unwrap_or(i64::MAX));
+    for (v, kind) in [(to, BufferKind::Held(k)), (from, BufferKind::State(k))] {
+        let name = graph.value(v).name.clone();
+        let buffer = out.add_buffer(Buffer { name, bytes: bytes.clone(), kind });
+        out.places[v.0 as usize] = Some(Place { buffer, off: 0 });
+    }
+    Ok(())
 }
 
 fn wrong(pair: &(String, String), message: String) -> CompileError {
@@ -60,7 +96,7 @@ pub fn pairs(graph: &Graph, patterns: &[(String, String)]) -> Result<Vec<StatePa
                 errors.push(wrong(pattern, format!("output \"{name}\" is {from}, input \"{wanted}\" {to}")));
                 continue;
             }
-            out.push(StatePair { output_idx, input_idx });
+            out.push(StatePair { output_idx, input_idx, held: None });
         }
         if !any {
             errors.push(wrong(pattern, "no output has such a name".into()));
@@ -71,7 +107,7 @@ pub fn pairs(graph: &Graph, patterns: &[(String, String)]) -> Result<Vec<StatePa
 
 /// Moves the outputs that are states into memory of their own.
 pub(super) fn bind(graph: &Graph, out: &mut Lowered, pairs: &[StatePair]) -> Result<(), CompileError> {
-    for (k, pair) in pairs.iter().enumerate() {
+    for (k, pair) in pairs.iter().enumerate().filter(|(_, p)| p.held.is_none()) {
         let (name, v) = &graph.outputs[pair.output_idx];
         let bytes = graph.tensor_type(*v)?.bytes();
         let place = out.outputs[pair.output_idx];

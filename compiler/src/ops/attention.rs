@@ -2,6 +2,7 @@
 //!
 //! <https://onnx.ai/onnx/operators/onnx__Attention.html>
 
+use super::append::{Rows, grow};
 use super::broadcast;
 use super::strided::{StridedCopy, row_major};
 use super::view::{NodeView, Result, wrong};
@@ -358,19 +359,26 @@ pub(super) fn with_past(
     }
     let first = past.as_ref().map_or(Dim::Const(0), |p| p.1.clone());
     let rows = first.clone() + new_heads.rows.clone();
-    let all = Heads::apart(new_heads.batch.clone(), new_heads.heads.clone(), rows.clone(), new_heads.size.clone());
+    let mut all = Heads::apart(new_heads.batch.clone(), new_heads.heads.clone(), rows, new_heads.size.clone());
     let bytes = all.batch.clone() * all.batch_stride.clone() * Dim::from(dtype.size_bytes());
     let given = opt_result(cx, output, dtype)?;
     let y = match &given {
-        Some(g) => g.at.clone(),
+        Some(g) => {
+            // A cache that grows in place has room behind each head.
+            all.head_stride = row_major(&cx.out_physical(output)?).swap_remove(1);
+            all.batch_stride = all.heads.clone() * all.head_stride.clone();
+            g.at.clone()
+        }
         None => cx.scratch(bytes),
     };
-    if let Some((i, past_rows)) = past {
-        let past = operand(cx, i, dtype)?;
-        let old = Heads::apart(all.batch.clone(), all.heads.clone(), past_rows, all.size.clone());
-        old.copy(cx, dtype, past, &all, Dim::Const(0), y.clone())?;
+    match past {
+        Some((i, past_rows)) => {
+            let (past, past_pitch) = (operand(cx, i, dtype)?, row_major(&cx.physical(i)?).swap_remove(1));
+            let rows = Rows { x: new, heads: new_heads };
+            grow(cx, dtype, (past, past_rows, past_pitch), rows, (y.clone(), all.head_stride.clone()))?;
+        }
+        None => new_heads.copy(cx, dtype, new, &all, Dim::Const(0), y.clone())?,
     }
-    new_heads.copy(cx, dtype, new, &all, first, y.clone())?;
     if let Some(given) = given {
         given.finish(cx)?;
     }

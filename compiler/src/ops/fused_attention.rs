@@ -27,12 +27,12 @@ fn perm(cx: &NodeView<'_>, name: &str, rank: usize) -> Result<Vec<usize>> {
 /// An operand's heads: the axes before the last two are batch and heads, of rank 3 there is one head.
 fn heads(cx: &NodeView<'_>, i: usize, name: &str) -> Result<Heads> {
     let ty = cx.ty(i)?;
-    heads_of(&ty.shape, &perm(cx, name, ty.rank())?).map_err(|e| e.at_input(i))
+    let strides = row_major(&ty.physical_shape(cx.layout(i)?));
+    heads_of(&ty.shape, &strides, &perm(cx, name, ty.rank())?).map_err(|e| e.at_input(i))
 }
 
-/// The heads of a tensor of this shape whose axes, so permuted, are batch, heads, rows and elements.
-fn heads_of(shape: &[Dim], perm: &[usize]) -> Result<Heads> {
-    let strides = row_major(shape);
+/// The heads of a tensor of this shape and these strides whose axes, so permuted, are batch, heads, rows and elements.
+fn heads_of(shape: &[Dim], strides: &[Dim], perm: &[usize]) -> Result<Heads> {
     let axis = |i: usize| (shape[perm[i]].clone(), strides[perm[i]].clone());
     let (first, second) = match shape.len() {
         3 => (axis(0), (Dim::Const(1), Dim::Const(0))),
@@ -86,7 +86,7 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     // Where the permutation has put each axis.
     let mut inverse = vec![0; perm.len()];
     perm.iter().enumerate().for_each(|(at, &axis)| inverse[axis] = at);
-    let y = heads_of(&ty.shape, &inverse)?;
+    let y = heads_of(&ty.shape, &row_major(&ty.shape), &inverse)?;
     let mut bias = bias_of(cx, 3, Dtype::F32, f32::NEG_INFINITY)?;
     if let (Some(b), 3) = (&mut bias, ty.shape.len()) {
         // The mask's axes are those of the scores: its second is a batch.

@@ -9,7 +9,7 @@ use super::strided::{StridedCopy, row_major};
 use super::view::{NodeView, Result, broadcast, resolve_axes, wrong};
 use super::{InferCx, OpDef, half, tensor};
 use crate::error::{CompileError, Stage};
-use crate::ir::{Dim, TensorType};
+use crate::ir::{Dim, Layout, TensorType};
 use crate::lower::LowerCx;
 use kiln_kernels::{Activation, BLayout, Dtype, Gemm, MatMul, Operand, ScaleAdd};
 
@@ -50,8 +50,8 @@ fn operand_perm(cx: &NodeView<'_>, i: usize) -> Result<Vec<usize>> {
 }
 
 /// Extents and strides of an operand as it enters the product.
-fn permuted(ty: &TensorType, perm: &[usize]) -> (Vec<Dim>, Vec<Dim>) {
-    let strides = row_major(&ty.shape);
+fn permuted(ty: &TensorType, layout: Layout, perm: &[usize]) -> (Vec<Dim>, Vec<Dim>) {
+    let strides = row_major(&ty.physical_shape(layout));
     (perm.iter().map(|&a| ty.shape[a].clone()).collect(), perm.iter().map(|&a| strides[a].clone()).collect())
 }
 
@@ -70,8 +70,8 @@ fn product(cx: &NodeView<'_>) -> Result<Product> {
     if a.rank() == 0 || b.rank() == 0 {
         return Err(wrong(format!("cannot multiply {a} and {b} as matrices")));
     }
-    let (a_shape, _) = permuted(a, &operand_perm(cx, 0)?);
-    let (b_shape, _) = permuted(b, &operand_perm(cx, 1)?);
+    let (a_shape, _) = permuted(a, Layout::Plain, &operand_perm(cx, 0)?);
+    let (b_shape, _) = permuted(b, Layout::Plain, &operand_perm(cx, 1)?);
     let (mut a_dims, mut b_dims) = (a_shape, b_shape);
     let (a_vector, b_vector) = (a_dims.len() == 1, b_dims.len() == 1);
     if a_vector {
@@ -189,7 +189,7 @@ fn multiply(cx: &mut LowerCx<'_>, y: Operand<Dim>, epilogue: Epilogue) -> Result
     let dtype = half::compute_dtype(a_ty.dtype);
     let p = product(&view)?;
     let matrix_strides = |ty: &TensorType, i: usize| -> Result<(Vec<Dim>, Vec<Dim>)> {
-        let (mut dims, mut strides) = permuted(ty, &operand_perm(&view, i)?);
+        let (mut dims, mut strides) = permuted(ty, view.layout(i)?, &operand_perm(&view, i)?);
         if dims.len() == 1 {
             // A vector: one row on the left, one column on the right.
             let at = if i == 0 { 0 } else { 1 };

@@ -8,6 +8,7 @@ mod def;
 pub(crate) mod testing;
 pub mod view;
 
+mod append;
 mod arg;
 mod attention;
 mod batch_norm;
@@ -102,6 +103,7 @@ use std::sync::LazyLock;
 
 /// All rows, by family.
 static FAMILIES: &[&[OpDef]] = &[
+    append::OPS,
     arg::OPS,
     attention::OPS,
     batch_norm::OPS,

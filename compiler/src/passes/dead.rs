@@ -26,7 +26,8 @@ pub fn remove_dead(graph: &mut Graph) {
     graph.nodes = kept;
 }
 
-/// Takes nodes away that change nothing: expansions, casts and reshapes to what their operand is, slices of all of it.
+/// Takes nodes away that change nothing: expansions, casts and reshapes to what their operand is, slices of all of it,
+/// joins of one tensor.
 pub(super) fn bypass(graph: &mut Graph) {
     let outputs: HashSet<ValueId> = graph.outputs.iter().map(|(_, v)| *v).collect();
     let mut same = BTreeMap::new();
@@ -34,6 +35,7 @@ pub(super) fn bypass(graph: &mut Graph) {
         let (Some(x), Some(y)) = (node.input(0), node.output(0)) else { continue };
         let keeps = match node.op.as_str() {
             "Expand" | "Reshape" | "Cast" | "Identity" => true,
+            "Concat" => node.inputs.len() == 1,
             "Slice" => crate::ops::slice::steps_forward(&NodeView { graph, node }),
             _ => false,
         };

@@ -3,6 +3,7 @@
 mod affine;
 mod attention;
 mod bodies;
+mod caches;
 mod dead;
 mod epilogue;
 mod expand;
@@ -22,6 +23,7 @@ mod strings;
 mod testing;
 
 pub use attention::fuse_attention;
+pub use caches::keep_in_place;
 pub use expand::EXPANDED;
 pub use infer::infer;
 pub use qdq::fuse_qdq;

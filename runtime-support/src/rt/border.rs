@@ -2,6 +2,7 @@
 
 use super::Error;
 pub use kiln_kernels::Region;
+use kiln_kernels::Reserved;
 
 mod sealed {
     pub trait Sealed {}
@@ -68,6 +69,63 @@ impl<'a, T, const RANK: usize> TensorView<'a, T, RANK> {
     pub const fn new(data: &'a [T], shape: [usize; RANK]) -> Self {
         Self { data, shape }
     }
+}
+
+/// A tensor with room for more rows along one axis, as a state is that grows in place: its elements are not one slice but
+/// one per index of the axes before.
+#[derive(Clone, Copy, Debug)]
+pub struct ReservedView<'a, T, const RANK: usize> {
+    data: &'a [T],
+    shape: [usize; RANK],
+    reserved: Reserved,
+}
+
+impl<'a, T, const RANK: usize> ReservedView<'a, T, RANK> {
+    /// A tensor of this shape in `data`.
+    pub const fn new(data: &'a [T], shape: [usize; RANK], reserved: Reserved) -> Self {
+        Self { data, shape, reserved }
+    }
+
+    /// The extents, outermost first.
+    pub const fn shape(&self) -> [usize; RANK] {
+        self.shape
+    }
+
+    /// The contiguous pieces in order: as many as there are indices of the axes before the one that grows.
+    pub fn pieces(&self) -> impl ExactSizeIterator<Item = &'a [T]> + use<'a, T, RANK> {
+        let Self { data, shape, reserved: Reserved { axis, rows } } = *self;
+        let axis = axis.min(RANK);
+        let (outer, row) = (shape[..axis].iter().product(), shape[RANK.min(axis + 1)..].iter().product::<usize>());
+        let (used, pitch) = (shape.get(axis).map_or(row, |n| n * row), rows * row);
+        (0..outer).map(move |i| data.get(i * pitch..).and_then(|d| d.get(..used)).unwrap_or_default())
+    }
+
+    /// The elements in row-major order.
+    pub fn iter(&self) -> impl Iterator<Item = &'a T> + use<'a, T, RANK> {
+        self.pieces().flatten()
+    }
+}
+
+/// Room for `rows` rows along an axis.
+pub const fn reserved(axis: usize, rows: usize) -> Reserved {
+    Reserved { axis, rows }
+}
+
+/// The bytes of a tensor with room between its rows, in order and behind each other.
+#[cfg(feature = "alloc")]
+pub fn gathered(
+    bytes: &[u8],
+    (reserved, shape, element): (Reserved, &[usize], usize),
+) -> Result<alloc::vec::Vec<u8>, Error> {
+    let mut all = alloc::vec::Vec::new();
+    let done = reserved.gather(bytes, shape, element, &mut |piece| all.extend_from_slice(piece));
+    done.map(|()| all).ok_or(Error::Output)
+}
+
+/// Without feature `alloc` there is no memory to put them in: an error.
+#[cfg(not(feature = "alloc"))]
+pub fn gathered(_: &[u8], _: (Reserved, &[usize], usize)) -> Result<&'static [u8], Error> {
+    Err(Error::Output)
 }
 
 /// An input of run-time extents as a region; its length must be its shape's.

@@ -8,7 +8,7 @@ use super::{Error, Region, Stream};
 use crate::npu::{self, Npu};
 use core::sync::atomic::AtomicI64;
 use kiln_kernels::isa::Isa;
-use kiln_kernels::{ALIGN, Cx, RunState};
+use kiln_kernels::{ALIGN, Cx, Reserved, RunState};
 
 /// Constant bytes of a model.
 pub enum Weights {
@@ -77,7 +77,8 @@ fn heap(_: usize) -> Option<Arena<'static>> {
     None
 }
 
-/// An output that is an input of the next run: two pieces of memory behind the arena that change places after each run.
+/// An output that is an input of the next run: two pieces of memory behind the arena that change places after each run, or
+/// one in which a run writes over what it replaces.
 #[derive(Clone, Copy, Debug)]
 pub struct StateInfo {
     /// Region of the input.
@@ -86,6 +87,14 @@ pub struct StateInfo {
     pub output: usize,
     /// Size of each piece in bytes, a multiple of 64.
     pub bytes: usize,
+    /// Whether there is one piece, which is the output's region; the input's is empty.
+    pub in_place: bool,
+}
+
+impl StateInfo {
+    fn memory_bytes(&self) -> usize {
+        if self.in_place { self.bytes } else { 2 * self.bytes }
+    }
 }
 
 /// The states of a model.
@@ -101,8 +110,9 @@ struct States {
 impl States {
     /// Where the piece that holds the input of state `k` lies.
     fn offset(&self, k: usize) -> Option<usize> {
-        let before: usize = self.all.get(..k)?.iter().map(|s| 2 * s.bytes).sum();
-        Some(self.start + before + if self.swapped { self.all.get(k)?.bytes } else { 0 })
+        let before: usize = self.all.get(..k)?.iter().map(StateInfo::memory_bytes).sum();
+        let state = self.all.get(k)?;
+        Some(self.start + before + if self.swapped && !state.in_place { state.bytes } else { 0 })
     }
 }
 
@@ -111,16 +121,21 @@ fn fill<'r>(regions: &mut [Region<'r>], arena: &'r mut Arena<'_>, weights: &'r W
     let bytes = arena.bytes_mut();
     let (main, mut rest) = bytes.split_at_mut(states.start.min(bytes.len()));
     for s in states.all {
-        if rest.len() < 2 * s.bytes {
+        if rest.len() < s.memory_bytes() {
             return;
         }
         let (first, tail) = rest.split_at_mut(s.bytes);
-        let (second, tail) = tail.split_at_mut(s.bytes);
+        let (second, tail) = tail.split_at_mut(s.memory_bytes() - s.bytes);
         rest = tail;
-        let (input, output) = if states.swapped { (second, first) } else { (first, second) };
-        if let Some(region) = regions.get_mut(s.input) {
-            *region = Region::read(input);
-        }
+        let (input, output) = if states.swapped && !s.in_place { (second, first) } else { (first, second) };
+        let output = if s.in_place {
+            input
+        } else {
+            if let Some(region) = regions.get_mut(s.input) {
+                *region = Region::read(input);
+            }
+            output
+        };
         if let Some(region) = regions.get_mut(s.output) {
             *region = Region::write(output);
         }
@@ -224,12 +239,29 @@ impl<'a> Instance<'a> {
 
     /// Replaces what the next run reads of a state.
     pub fn set_state(&mut self, k: usize, bytes: &[u8]) -> Result<(), Error> {
-        let info = self.states.all.get(k).zip(self.states.offset(k));
-        let Some((info, off)) = info else { return Err(Error::Output) };
-        let wrong = Error::Input { input_idx: info.input, expected: info.bytes, given: bytes.len() };
-        let room = self.arena.bytes_mut().get_mut(off..off + info.bytes).ok_or(wrong)?;
+        let (room, wrong) = self.state_mut(k, bytes.len())?;
         room.get_mut(..bytes.len()).ok_or(wrong)?.copy_from_slice(bytes);
         Ok(())
+    }
+
+    /// The same for a state that has room between its rows, given as a tensor of this shape and element size.
+    pub fn set_reserved(
+        &mut self,
+        k: usize,
+        bytes: &[u8],
+        (reserved, shape, element): (Reserved, &[usize], usize),
+    ) -> Result<(), Error> {
+        let (room, wrong) = self.state_mut(k, bytes.len())?;
+        reserved.spread(bytes, shape, element, room).ok_or(wrong)
+    }
+
+    /// The memory that the next run reads of a state, and the error for `given` bytes that do not fit.
+    fn state_mut(&mut self, k: usize, given: usize) -> Result<(&mut [u8], Error), Error> {
+        let info = self.states.all.get(k).zip(self.states.offset(k));
+        let Some((info, off)) = info else { return Err(Error::Output) };
+        let wrong = Error::Input { input_idx: info.input, expected: info.bytes, given };
+        let room = self.arena.bytes_mut().get_mut(off..off + info.bytes).ok_or(wrong)?;
+        Ok((room, wrong))
     }
 
     /// All states zero.

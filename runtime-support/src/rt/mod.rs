@@ -15,8 +15,8 @@ mod objects;
 mod workers;
 
 pub use border::{
-    Element, RawInput, Region, TensorView, bytes_of, raw_input, raw_shape, raw_state_shape, raw_view, state_bytes,
-    view, within,
+    Element, RawInput, Region, ReservedView, TensorView, bytes_of, gathered, raw_input, raw_shape, raw_state_shape,
+    raw_view, reserved, state_bytes, view, within,
 };
 pub use budget::{free_budget_bytes, widest_within};
 pub use error::Error;
@@ -29,7 +29,7 @@ pub use objects::{raw_object, strings};
 pub type Stream = fn(&kiln_kernels::Cx<'_>) -> Option<()>;
 
 /// Version of the interface between generated modules and this crate.
-pub const ABI: u32 = 2;
+pub const ABI: u32 = 3;
 
 /// Refuses, at compile time, a module made for another version of this crate.
 pub const fn require_abi(abi: u32) {

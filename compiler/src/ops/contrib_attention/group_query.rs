@@ -3,6 +3,7 @@
 //! Q `[batch, rows, heads · size]`, or Q, K and V side by side in every row; the cache has its heads apart.
 
 use super::super::attention::{Heads, attend, bias_of, expect_equal, scale_of};
+use super::super::strided::row_major;
 use super::super::view::{NodeView, Result, wrong};
 use super::super::{InferCx, half, tensor};
 use super::multi_head::slice;
@@ -176,20 +177,29 @@ pub(super) fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         (q, q_heads) = rotated(cx, q, &q_heads, &positions)?;
         (k, k_heads) = rotated(cx, k, &k_heads, &positions)?;
     }
-    let present = s.present();
-    let mut places = Vec::new();
+    // Elements from one head to the next; a cache that grows in place has room behind each.
+    let pitch = |shape: Vec<Dim>| row_major(&shape).swap_remove(1);
+    let (mut presents, mut places) = (Vec::new(), Vec::new());
     for (i, (x, heads)) in [(k, &k_heads), (v, &s.kv)].into_iter().enumerate() {
         let output = half::opt_y(cx, 1 + i)?;
+        let mut present = s.present();
+        if output.is_some() {
+            present.head_stride = pitch(cx.out_physical(1 + i)?);
+            present.batch_stride = present.heads.clone() * present.head_stride.clone();
+        }
+        let past_head = if cx.has(3 + i) { pitch(cx.physical(3 + i)?) } else { Dim::Const(0) };
         let bytes = present.batch.clone() * present.batch_stride.clone() * Dim::Const(4);
         let at = match &output {
             Some(o) => o.at.clone(),
             None => cx.scratch(bytes),
         };
+        let past = half::opt(cx, 3 + i)?;
+        let (past, whole) = cx.held(past, at.clone());
         let d = CacheAppend {
             x,
-            past: half::opt(cx, 3 + i)?,
+            past,
             valid: valid.clone(),
-            present: at.clone(),
+            present: whole,
             batch: batch.clone(),
             heads: heads.heads.clone(),
             rows: rows.clone(),
@@ -199,7 +209,10 @@ pub(super) fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
             x_batch: heads.batch_stride.clone(),
             x_head: heads.head_stride.clone(),
             x_row: heads.row_stride.clone(),
+            past_head,
+            present_head: present.head_stride.clone(),
         };
+        presents.push(present);
         cx.call(&[Dtype::F32, Dtype::I64], d)?;
         if let Some(output) = output {
             output.finish(cx)?;
@@ -210,7 +223,8 @@ pub(super) fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let y_heads = Heads::together(batch, rows, s.q.heads.clone(), s.q.size.clone());
     let bias = bias_of(cx, 10, Dtype::F32, f32::NEG_INFINITY)?;
     let (k, v) = (places[0].clone(), places[1].clone());
-    let call = attend(cx, Dtype::F32, [(q, &q_heads), (k, &present), (v, &present), (y.at.clone(), &y_heads)], bias);
+    let (k_at, v_at) = ((k, &presents[0]), (v, &presents[1]));
+    let call = attend(cx, Dtype::F32, [(q, &q_heads), k_at, v_at, (y.at.clone(), &y_heads)], bias);
     let window = match cx.int("local_window_size", -1)? {
         w if w > 0 => w - 1,
         _ => -1,

@@ -17,10 +17,11 @@ kernel! {
 
 kernel! {
     /// `present` is each entry's past, then its rows of `x`, then zeros. `x` has a stride per
-    /// batch entry, head and row; `valid` is [`CachePositions`]'.
+    /// batch entry, head and row; heads of past and present lie `past_head` and `present_head` elements behind each other;
+    /// `valid` is [`CachePositions`]'.
     pub struct CacheAppend {
-        operands { read x: T, opt past: T, read valid: P, write present: T }
-        nums { batch, heads, rows, size, past_rows, present_rows, x_batch, x_head, x_row }
+        operands { read x: T, opt_alias past: T, read valid: P, update present: T }
+        nums { batch, heads, rows, size, past_rows, present_rows, x_batch, x_head, x_row, past_head, present_head }
     }
     entries { cache_append_f32 { T = f32, P = i64 } }
     body = cache_append;
@@ -54,33 +55,43 @@ fn cache_append<T: Elem>(
     _: Isa,
     d: &CacheAppend,
     x: &[T],
-    past: Option<&[T]>,
+    past: Option<Option<&[T]>>,
     valid: &[i64],
     present: &mut [T],
 ) -> Result<(), Fault> {
-    let len = |rows: usize| [d.heads, rows, d.size].iter().try_fold(d.batch, |n, &d| n.checked_mul(d));
+    // What the heads take, the last one's rows and all before; heads do not overlap.
+    let fits = |rows: usize, pitch: usize, room: usize| {
+        let (head, heads) = (rows.checked_mul(d.size), d.batch.checked_mul(d.heads));
+        let len = head.zip(heads).and_then(|(head, heads)| {
+            let before = heads.checked_sub(1)?.checked_mul(pitch)?;
+            before.checked_add(head).filter(|_| heads == 1 || head <= pitch)
+        });
+        d.batch == 0 || d.heads == 0 || len.is_some_and(|len| len <= room)
+    };
     let terms = [(d.batch, d.x_batch), (d.heads, d.x_head), (d.rows, d.x_row)];
     let reach =
         terms.iter().try_fold(d.size, |sum, &(n, stride)| sum.checked_add(n.saturating_sub(1).checked_mul(stride)?));
     let empty = terms.iter().any(|t| t.0 == 0);
-    let ok = len(d.present_rows) == Some(present.len())
-        && past.is_none_or(|p| len(d.past_rows) == Some(p.len()))
+    let in_place = matches!(past, Some(None));
+    let ok = fits(d.present_rows, d.present_head, present.len())
+        && past.flatten().is_none_or(|p| fits(d.past_rows, d.past_head, p.len()))
+        && (!in_place || d.past_head == d.present_head)
         && valid.len() == d.batch
         && (empty || reach.is_some_and(|r| r <= x.len()));
     if !ok {
         return Err(Fault::Descriptor);
     }
-    if present.is_empty() {
-        return Ok(());
-    }
-    for (bh, present) in present.chunks_exact_mut(d.present_rows * d.size).enumerate() {
+    for bh in 0..d.batch * d.heads {
         let (b, h) = (bh / d.heads, bh % d.heads);
+        let present = &mut present[bh * d.present_head..][..d.present_rows * d.size];
         let end = usize::try_from(valid[b]).ok().filter(|&v| v <= d.present_rows && v >= d.rows);
         let start = end.ok_or(Fault::IndexOutOfRange)? - d.rows;
         let mut filled = 0;
         if let Some(past) = past {
             filled = start.min(d.past_rows) * d.size;
-            present[..filled].copy_from_slice(&past[bh * d.past_rows * d.size..][..filled]);
+            if let Some(past) = past {
+                present[..filled].copy_from_slice(&past[bh * d.past_head..][..filled]);
+            }
         }
         present[filled..].fill(T::default());
         for i in 0..d.rows {

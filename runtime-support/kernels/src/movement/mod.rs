@@ -1,5 +1,6 @@
 //! Kernels that move elements without computing on them, keyed by element width.
 
+mod append;
 mod compress;
 mod copy_nd;
 mod gather;
@@ -11,6 +12,7 @@ mod slice_at;
 mod store_ints;
 mod transfer;
 
+pub use append::*;
 pub use compress::*;
 pub use copy_nd::*;
 pub use gather::*;

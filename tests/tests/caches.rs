@@ -169,7 +169,8 @@ fn grouped_attention_appends_to_a_growing_cache_and_writes_into_a_full_one() {
             g.weight("total", &Array::new(Dtype::I32, &[], vec![12.0]));
         } else {
             let (at, one) = (Array::scalar(Dtype::I64, 2.0), Array::scalar(Dtype::I64, 1.0));
-            (g.weight("at", &at), g.weight("one", &one));
+            g.weight("at", &at);
+            g.weight("one", &one);
             g.node("Shape", &["past.key"], "shape", &[]);
             g.node("Gather", &["shape", "at"], "seen rows", &[("axis", Attr::I(0))]);
             g.node("Add", &["seen rows", "one"], "total64", &[]);
@@ -199,7 +200,7 @@ fn rows_are_written_into_a_cache_of_fixed_size() {
         ("TensorScatter", vec![("axis", Attr::I(1))], true),
         ("ScatterElements", vec![("axis", Attr::I(1))], true),
         ("ScatterND", vec![], true),
-        ("ScatterND", vec![("reduction", Attr::S("add".into()))], false),
+        ("ScatterND", vec![("reduction", Attr::S("add"))], false),
     ] {
         let (indices, update): (Vec<usize>, Vec<usize>) = match op {
             "TensorScatter" => (vec![2], vec![2, 1, 3]),

@@ -4,7 +4,8 @@
 //! module needs beside its own code is here: memory ([`rt::Instance`]), the kernels ([`kernels`]), the weights in the
 //! binary ([`embed_weights!`]).
 //!
-//! Features: `std` and `macros` (default), `alloc`, `image` (models with the operator ImageDecoder), `regex` (RegexFullMatch). Without `alloc` a model runs in memory that the caller gives
+//! Features: `std` and `macros` (default), `alloc`, `image` (models with the operator ImageDecoder), `regex` (RegexFullMatch),
+//! `ndarray` (its views in and out), `profile` (`Model::profile`). Without `alloc` a model runs in memory that the caller gives
 //! ([`StaticArena`]).
 #![no_std]
 #[cfg(feature = "alloc")]
@@ -31,7 +32,11 @@ pub use kiln_kernels::Object as Value;
 pub use kiln_kernels::{Dtype, Element, Strings, TensorObject};
 #[cfg(feature = "macros")]
 pub use kiln_macros::include_model;
-pub use rt::{Error, PortInfo, ReservedView, TensorView};
+#[cfg(feature = "ndarray")]
+pub use ndarray;
+#[cfg(feature = "ndarray")]
+pub use rt::fixed;
+pub use rt::{Error, PortInfo, Profile, ReservedView, TensorView};
 
 /// Refuses, at compile time, a module with strings, sequences or optional values while the feature `alloc` is off.
 #[cfg(feature = "alloc")]

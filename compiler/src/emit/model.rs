@@ -230,6 +230,11 @@ pub(super) fn items(
                 Ok(Outputs { #output_values })
             }
 
+            /// How long each node has taken in the runs so far; empty without the feature `profile` of `kiln`.
+            pub fn profile(&self) -> rt::Profile<'_> {
+                self.rt.profile()
+            }
+
             /// Runs on inputs as bytes and hands each output's bytes and extents over: for tools.
             #[doc(hidden)]
             pub fn run_raw(&mut self, #raw_binding: &[rt::RawInput<'_>], each: &mut dyn FnMut(&[u8], &[usize])) -> Result<(), rt::Error> {

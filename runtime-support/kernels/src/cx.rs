@@ -154,12 +154,33 @@ impl Fault {
 pub struct RunState {
     /// `step << 8 | fault` of the first failed call, 0 while all is well.
     fault: AtomicU64,
+    #[cfg(feature = "profile")]
+    times: crate::profile::Times,
 }
 
 impl RunState {
     /// A state without a fault.
     pub const fn new() -> Self {
-        Self { fault: AtomicU64::new(0) }
+        Self {
+            fault: AtomicU64::new(0),
+            #[cfg(feature = "profile")]
+            times: crate::profile::Times::new(),
+        }
+    }
+
+    /// Before a run: forgets the fault, and says which node each step belongs to (its first step, in order).
+    pub fn begin(&mut self, nodes: &'static [(u32, &'static str)]) {
+        self.clear();
+        #[cfg(feature = "profile")]
+        self.times.begin(nodes);
+        #[cfg(not(feature = "profile"))]
+        let _ = nodes;
+    }
+
+    /// How long the nodes have taken.
+    #[cfg(feature = "profile")]
+    pub fn times(&self) -> &crate::profile::Times {
+        &self.times
     }
 
     /// The first fault and the step it happened in.
@@ -198,6 +219,8 @@ pub struct Cx<'a> {
     #[cfg(feature = "alloc")]
     objects: crate::objects::Objects<'a>,
     step: Cell<u32>,
+    #[cfg(feature = "profile")]
+    watch: crate::profile::Watch<'a>,
 }
 
 impl<'a> Cx<'a> {
@@ -212,6 +235,8 @@ impl<'a> Cx<'a> {
             #[cfg(feature = "alloc")]
             objects: crate::objects::Objects::default(),
             step: Cell::new(0),
+            #[cfg(feature = "profile")]
+            watch: crate::profile::Watch::of(&state.times),
         }
     }
 
@@ -261,6 +286,8 @@ impl<'a> Cx<'a> {
         if let Some(events) = self.events
             && !self.failed()
         {
+            #[cfg(feature = "profile")]
+            self.watch.stop();
             events.wait(stream, count);
         }
         (!self.failed()).then_some(())
@@ -274,6 +301,8 @@ impl<'a> Cx<'a> {
     /// Names the step that runs from here on, for error messages.
     pub fn at(&self, step: u32) -> &Self {
         self.step.set(step);
+        #[cfg(feature = "profile")]
+        self.watch.start(step);
         self
     }
 

@@ -38,6 +38,8 @@ pub mod objects;
 mod part;
 pub mod peak;
 pub mod pool;
+#[cfg(feature = "profile")]
+pub mod profile;
 pub mod quant;
 pub mod random;
 pub mod real;

@@ -75,9 +75,9 @@ impl<'a, T, const RANK: usize> TensorView<'a, T, RANK> {
 /// one per index of the axes before.
 #[derive(Clone, Copy, Debug)]
 pub struct ReservedView<'a, T, const RANK: usize> {
-    data: &'a [T],
-    shape: [usize; RANK],
-    reserved: Reserved,
+    pub(super) data: &'a [T],
+    pub(super) shape: [usize; RANK],
+    pub(super) reserved: Reserved,
 }
 
 impl<'a, T, const RANK: usize> ReservedView<'a, T, RANK> {

@@ -60,6 +60,8 @@ pub enum Error {
         /// Position of the input.
         input_idx: usize,
     },
+    /// An array's elements do not lie in row-major order, or are of another number or shape.
+    Array,
     /// The weights file cannot be read or is not the one the module was compiled with.
     Weights {
         /// Where it was looked for.
@@ -73,6 +75,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Node { node, fault } => write!(f, "node \"{node}\": {}", fault.message()),
+            Self::Array => f.write_str("an array has another shape, or its elements do not lie in row-major order"),
             Self::Arena { needed, given } => {
                 write!(f, "the arena must have {needed} bytes aligned to 64, {given} were given")
             }

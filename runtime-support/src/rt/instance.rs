@@ -3,7 +3,7 @@
 use super::border::{Element, array_of, slice_of};
 #[cfg(feature = "std")]
 use super::workers::{Job, Workers, caught};
-use super::{Error, Region, Stream};
+use super::{Error, Profile, Region, Stream};
 #[cfg(feature = "std")]
 use crate::npu::{self, Npu};
 use core::sync::atomic::AtomicI64;
@@ -271,6 +271,11 @@ impl<'a> Instance<'a> {
         }
     }
 
+    /// How long the nodes have taken in the runs so far.
+    pub fn profile(&self) -> Profile<'_> {
+        Profile::of(&self.state)
+    }
+
     /// With a simulated NPU that runs this program beside the steps of the CPU: allocates its memory, starts its threads.
     #[cfg(feature = "std")]
     pub fn with_npu(self, config: npu::Config, program: npu::Program<'static>) -> Result<Self, Error> {
@@ -328,7 +333,7 @@ impl<'a> Instance<'a> {
     ) -> Result<(), Error> {
         let Self { arena, weights, isa, state, states, workers, .. } = self;
         fill(regions, arena, weights, states);
-        state.clear();
+        state.begin(nodes);
         let job = Job { regions, isa: *isa, state, dims: extents };
         if !workers.as_mut().is_some_and(|w| w.run(&job)) {
             let cx = Cx::new(regions, *isa, state, extents);
@@ -363,7 +368,7 @@ impl<'a> Instance<'a> {
     ) -> Result<(), Error> {
         let Self { arena, weights, isa, state, states, .. } = self;
         fill(regions, arena, weights, states);
-        state.clear();
+        state.begin(nodes);
         let cx = Cx::new(regions, *isa, state, extents);
         steps(&cx);
         outcome(state, nodes, states)
@@ -382,11 +387,13 @@ impl<'a> Instance<'a> {
         use core::cell::RefCell;
         let Self { arena, weights, isa, state, states, objects, .. } = self;
         fill(regions, arena, weights, states);
-        state.clear();
+        state.begin(nodes);
         objects.clear();
         let own: alloc::vec::Vec<_> = (0..n_own).map(|_| RefCell::default()).collect();
-        let cx = Cx::new(regions, *isa, state, extents).with_objects(kiln_kernels::Objects { given, own: &own });
-        caught(&cx, || steps(&cx));
+        {
+            let cx = Cx::new(regions, *isa, state, extents).with_objects(kiln_kernels::Objects { given, own: &own });
+            caught(&cx, || steps(&cx));
+        }
         outcome(state, nodes, states)?;
         objects.extend(own.into_iter().map(RefCell::into_inner));
         Ok(())

@@ -2,6 +2,8 @@
 //!
 //! Generated code is the only user; the names are stable within one [`ABI`].
 
+#[cfg(feature = "ndarray")]
+mod arrays;
 mod border;
 mod budget;
 mod error;
@@ -11,9 +13,12 @@ mod extents;
 mod instance;
 #[cfg(feature = "alloc")]
 mod objects;
+mod profile;
 #[cfg(feature = "std")]
 mod workers;
 
+#[cfg(feature = "ndarray")]
+pub use arrays::fixed;
 pub use border::{
     Element, RawInput, Region, ReservedView, TensorView, bytes_of, gathered, raw_input, raw_shape, raw_state_shape,
     raw_view, reserved, state_bytes, view, within,
@@ -24,6 +29,7 @@ pub use extents::{bind, broadcast, expect_extent, expect_rank, extent, extents, 
 pub use instance::{Instance, StateInfo, Weights};
 #[cfg(feature = "alloc")]
 pub use objects::{raw_object, strings};
+pub use profile::Profile;
 
 /// One stream of a generated module. `None`: it ended early, because the run has failed.
 pub type Stream = fn(&kiln_kernels::Cx<'_>) -> Option<()>;

@@ -306,6 +306,12 @@ impl<'a> Cx<'a> {
         self
     }
 
+    /// The stream's last step is over.
+    pub fn end(&self) {
+        #[cfg(feature = "profile")]
+        self.watch.stop();
+    }
+
     /// Marks the run as failed in the present step.
     pub fn fail(&self, fault: Fault) {
         self.state.poison(self.step.get(), fault);

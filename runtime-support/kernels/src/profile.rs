@@ -78,9 +78,3 @@ impl<'a> Watch<'a> {
         }
     }
 }
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}

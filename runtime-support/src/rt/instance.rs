@@ -163,8 +163,9 @@ fn node_of(nodes: &'static [(u32, &'static str)], step: u32) -> &'static str {
 
 /// A panic cannot be caught without `std`.
 #[cfg(not(feature = "std"))]
-fn caught(_: &Cx<'_>, steps: impl FnOnce()) {
+fn caught(cx: &Cx<'_>, steps: impl FnOnce()) {
     steps();
+    cx.end();
 }
 
 /// A model's arena, weights, instruction set and threads.
@@ -390,10 +391,8 @@ impl<'a> Instance<'a> {
         state.begin(nodes);
         objects.clear();
         let own: alloc::vec::Vec<_> = (0..n_own).map(|_| RefCell::default()).collect();
-        {
-            let cx = Cx::new(regions, *isa, state, extents).with_objects(kiln_kernels::Objects { given, own: &own });
-            caught(&cx, || steps(&cx));
-        }
+        let cx = Cx::new(regions, *isa, state, extents).with_objects(kiln_kernels::Objects { given, own: &own });
+        caught(&cx, || steps(&cx));
         outcome(state, nodes, states)?;
         objects.extend(own.into_iter().map(RefCell::into_inner));
         Ok(())

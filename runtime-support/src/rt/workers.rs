@@ -121,6 +121,7 @@ pub(super) fn caught(cx: &Cx<'_>, steps: impl FnOnce()) {
         core::mem::forget(payload);
         cx.fail(Fault::Panicked);
     }
+    cx.end();
 }
 
 /// A model's threads.

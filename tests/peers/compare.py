@@ -5,7 +5,7 @@
     cargo build --release -p kiln-compiler --bin kilnc
     cargo build --release --manifest-path tests/peers/Cargo.toml      # rten; tract too, where its Python package is missing
     venv/bin/python tests/peers/compare.py FOLDER… [--rounds 5] [--iters 10] [--threads 1] [--peers ort,openvino,tract,rten]
-        [--inbench EXE [--cpu]]
+        [--inbench EXE [--cpu]] [--instreams EXE]
 
 FOLDER holds model.onnx and test_data_set_0 (ONNX's own layout). Each round runs every peer once, one after the other, so
 that what else the machine does meets all of them. A time is the median over all runs of all rounds; a ratio is the median
@@ -50,6 +50,15 @@ def inbench(exe, folder, iters, cpu):
         return [once(iters)[0]]
     # What loading and compiling cost is in both, and goes away.
     return [max(once(2 + 4 * iters)[1] - once(2)[1], 1.0) / (4 * iters)]
+
+
+def instreams(exe, folder, iters, threads):
+    """The same on several streams (example instreams); it times one stream in turn with them."""
+    out = subprocess.run([exe, folder, str(threads), str(iters)], capture_output=True, text=True)
+    found = re.search(r"several best [\d.]+ median ([\d.]+) us", out.stdout)
+    if out.returncode or not found:
+        raise RuntimeError(out.stderr.strip()[-200:])
+    return [float(found[1]) * 1000]
 
 
 class InProcess:
@@ -135,6 +144,8 @@ def binary(peer, folder, iters, threads):
 def measure(name, folder, a, has_tract):
     """What times `name` on `folder`: a function from a number of runs to nanoseconds for each."""
     if name == "kiln":
+        if a.instreams and a.threads > 1:
+            return lambda iters: instreams(a.instreams, folder, iters, a.threads)
         if a.inbench:
             return lambda iters: inbench(a.inbench, folder, iters, a.cpu)
         names = input_names(folder)
@@ -159,6 +170,7 @@ def main():
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--peers", default="ort,tract", help="of ort, openvino, tract, rten")
     p.add_argument("--inbench", metavar="EXE", help="time kiln by this example of kiln-compiler instead of built modules")
+    p.add_argument("--instreams", metavar="EXE", help="the same for more than one thread")
     p.add_argument("--cpu", action="store_true", help="CPU time, for a machine that does other work (one thread; needs --inbench)")
     a = p.parse_args()
     peers = a.peers.split(",")

@@ -47,7 +47,8 @@ impl Pad {
         })
     }
 
-    fn aligned(&self, window: &Window) -> u64 {
+    /// Size of a window in the memory.
+    pub fn aligned(&self, window: &Window) -> u64 {
         window.bytes().next_multiple_of(self.alignment_bytes)
     }
 
@@ -162,7 +163,7 @@ pub fn fit(call: &dyn Call, buffers: &[Buffer], pad: &Pad, compute_ns: u64) -> R
 }
 
 /// n, n/2, n/4, … 1, rounded up.
-fn halves(n: u64) -> Vec<u64> {
+pub(super) fn halves(n: u64) -> Vec<u64> {
     let mut all = vec![n];
     while let Some(&last) = all.last().filter(|&&last| last > 1) {
         all.push(last.div_ceil(2));

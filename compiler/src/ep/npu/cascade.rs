@@ -42,7 +42,9 @@ pub struct Cascade {
 impl Cascade {
     /// Rows of all strips.
     pub fn strips(&self) -> Vec<Range<u64>> {
-        (0..self.n_rows.div_ceil(self.rows)).map(|i| i * self.rows..(i * self.rows + self.rows).min(self.n_rows)).collect()
+        (0..self.n_rows.div_ceil(self.rows))
+            .map(|i| i * self.rows..(i * self.rows + self.rows).min(self.n_rows))
+            .collect()
     }
 }
 
@@ -190,8 +192,7 @@ impl Row<'_> {
                     continue;
                 }
                 let n_buffers = n_buffers as usize;
-                let mut times =
-                    TileTimes::equal(n_strips as usize, needs.load_ns, needs.compute_ns, needs.store_ns);
+                let mut times = TileTimes::equal(n_strips as usize, needs.load_ns, needs.compute_ns, needs.store_ns);
                 times.load_ns[0] += needs.weights_ns;
                 let scheme = Scheme { n_buffers, in_place: false, one_engine: self.pad.one_engine };
                 let ns = simulate(&times, scheme);
@@ -219,7 +220,8 @@ impl Row<'_> {
                     !own && over(pair)
                 })
             };
-            if self.lowered.buffers[made.buffer as usize].kind != BufferKind::Activation || (0..calls.len()).any(clash) {
+            if self.lowered.buffers[made.buffer as usize].kind != BufferKind::Activation || (0..calls.len()).any(clash)
+            {
                 return None;
             }
             let outside = |&i: &usize| i < first || i >= first + calls.len();
@@ -272,8 +274,11 @@ impl Row<'_> {
             let order = pieces.iter().filter_map(|p| p.result().map(|r| p.windows[r].dense()));
             let alive = order.enumerate().filter_map(|(at, w)| between.get(&w).map(|b| (at, b)));
             // What is stored is counted with the results.
-            let live: u64 =
-                alive.filter(lives).filter(|(at, _)| !stored.contains(&(first + at))).map(|(_, (bytes, _))| bytes).sum();
+            let live: u64 = alive
+                .filter(lives)
+                .filter(|(at, _)| !stored.contains(&(first + at)))
+                .map(|(_, (bytes, _))| bytes)
+                .sum();
             n.between = n.between.max(live + scratch);
             n.compute_ns += device.ns(piece, self.pad);
         }

@@ -66,6 +66,9 @@ impl Window {
     }
 }
 
+/// All of a call's work.
+pub const WHOLE_PPM: u64 = 1_000_000;
+
 /// A piece of a call.
 #[derive(Clone, Debug)]
 pub struct Piece {
@@ -73,8 +76,8 @@ pub struct Piece {
     pub call: Box<dyn Call>,
     /// A window for each operand, in order.
     pub windows: Vec<Window>,
-    /// The part of the call's work in it, in thousandths, at least 1.
-    pub permille: u64,
+    /// The part of the call's work in it, in millionths, at least 1.
+    pub ppm: u64,
     /// It fills what it writes, so that nothing of that must be there before.
     pub fills: bool,
 }
@@ -292,7 +295,7 @@ pub fn whole(call: &dyn Call) -> Option<Piece> {
             return None;
         }
     }
-    Some(Piece { call: call.boxed(), windows, permille: 1000, fills: false })
+    Some(Piece { call: call.boxed(), windows, ppm: WHOLE_PPM, fills: false })
 }
 
 /// The piece with these blocks and rows of the result.
@@ -310,8 +313,8 @@ pub fn piece(call: &dyn Call, blocks: Range<u64>, rows: Range<u64>) -> Option<Pi
         Cut::Flat(n) => flat(call, n, &rows),
         Cut::Gemm => gemm(call, &f, &blocks, &rows),
     }?;
-    let part = (blocks.end - blocks.start) * (rows.end - rows.start) * 1000;
-    out.permille = part.div_ceil(extent.blocks * extent.rows).max(1);
+    let part = (blocks.end - blocks.start) * (rows.end - rows.start) * WHOLE_PPM;
+    out.ppm = part.div_ceil(extent.blocks * extent.rows).max(1);
     Some(out)
 }
 
@@ -331,7 +334,7 @@ fn rebuilt(call: &dyn Call, nums: &[(&str, u64)], window: impl Fn(&CallOperand) 
     copy.relocate(&mut |o: &mut Operand<Dim>| {
         o.bytes = Dim::Const(sizes.next().map_or(0, Window::bytes) as i64);
     });
-    Some(Piece { call: copy, windows, permille: 1000, fills: true })
+    Some(Piece { call: copy, windows, ppm: WHOLE_PPM, fills: true })
 }
 
 /// The piece that makes this part of the call's result, with all its blocks: rows of it, or of an element-wise kernel
@@ -369,11 +372,17 @@ fn same_elements(call: &dyn Call, n: u64, at: usize, wanted: &Window) -> Option<
         }
         let scaled = |bytes: u64| bytes / of * element;
         let (row_bytes, stride) = (scaled(wanted.row_bytes), scaled(wanted.stride));
-        Some(Window { buffer: o.operand.mem, off: o.operand.off + scaled(before), rows: wanted.rows, row_bytes, stride })
+        Some(Window {
+            buffer: o.operand.mem,
+            off: o.operand.off + scaled(before),
+            rows: wanted.rows,
+            row_bytes,
+            stride,
+        })
     };
     let count = wanted.bytes() / of;
     let piece = (fits && whole && count > 0).then(|| rebuilt(call, &[("n", count)], window))??;
-    Some(Piece { permille: (count * 1000).div_ceil(n).max(1), ..piece })
+    Some(Piece { ppm: (count * WHOLE_PPM).div_ceil(n).max(1), ..piece })
 }
 
 /// Input rows of output rows: the first, one past the last, and the padding above them; `None` where all is padding.

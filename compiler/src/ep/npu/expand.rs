@@ -10,7 +10,7 @@
 //! Invariant: the steps' order is one in which everything is right, one after the other.
 
 use super::cascade::{self, Cascade};
-use super::cut::{self, Piece, Window};
+use super::cut::{self, Piece, WHOLE_PPM, Window};
 use super::fit::{Fit, Pad};
 use crate::error::{CompileError, Stage};
 use crate::ir::Dim;
@@ -43,7 +43,7 @@ pub struct OnDevice {
 impl OnDevice {
     /// Time of a piece of it, launch included.
     pub fn ns(&self, piece: &Piece, pad: &Pad) -> u64 {
-        pad.launch_ns + (u128::from(self.compute_ns) * u128::from(piece.permille)).div_ceil(1000) as u64
+        pad.launch_ns + (u128::from(self.compute_ns) * u128::from(piece.ppm)).div_ceil(u128::from(WHOLE_PPM)) as u64
     }
 }
 
@@ -207,7 +207,11 @@ fn residents(
     for (i, step) in lowered.steps.iter().enumerate() {
         let Some(device) = on[i] else { continue };
         let operands: BTreeSet<u32> = step.call.operands().iter().map(|o| o.operand.mem).collect();
-        let own = if device.fit.is_whole() && !grouped.contains(&i) { operands.iter().map(|&b| size(b)).sum() } else { pad.capacity_bytes };
+        let own = if device.fit.is_whole() && !grouped.contains(&i) {
+            operands.iter().map(|&b| size(b)).sum()
+        } else {
+            pad.capacity_bytes
+        };
         loop {
             let beside = |b: &&u32| life[b].0 < i && i <= life[b].1 && !operands.contains(b);
             let all: Vec<u32> = stay.iter().filter(beside).copied().collect();

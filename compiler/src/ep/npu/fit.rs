@@ -36,13 +36,14 @@ impl Pad {
             let latency = link.dma.map_or(0, |d| target.dmas[d.idx()].latency_ns);
             Some((link.copy_bytes_per_s?, latency))
         };
+        // Without engines of its own, the device has one queue for both directions, and that one a rate.
+        let one_engine = to.dma.is_none() && from.dma.is_none();
         Some(Self {
             capacity_bytes: memory.capacity_bytes,
             alignment_bytes: memory.alignment_bytes,
             load: rate(to)?,
-            store: rate(from)?,
-            // Without engines of its own, the device has one queue for both directions.
-            one_engine: to.dma.is_none() && from.dma.is_none(),
+            store: if one_engine { rate(to)? } else { rate(from)? },
+            one_engine,
             launch_ns: target.device(device).launch_ns,
         })
     }

@@ -13,10 +13,11 @@ use crate::ep::ExecutionProvider;
 use crate::ep::tasks::candidates;
 use crate::error::{CompileError, Stage};
 use crate::ir::Graph;
-use crate::lower::Lowered;
+use crate::lower::{Lowered, Step};
 use crate::memory::{self, ArenaPlan};
 use crate::plan::id::DeviceId;
 use crate::plan::target::Target;
+use crate::profile::Profile;
 use crate::schedule::Schedule;
 use crate::streams;
 
@@ -75,15 +76,16 @@ pub fn device(target: &Target) -> Option<DeviceId> {
 /// How many thousandths of the memory residents and early loads may fill, try after try.
 const FILLS: [u64; 6] = [950, 850, 700, 550, 400, 0];
 
-/// Plans. `nodes` says for each node whether it runs on the device.
+/// Plans. `nodes` says for each node whether it runs on the device; `measured` are times of nodes on the host.
 pub fn plan(
     graph: &Graph,
     lowered: Lowered,
     target: &Target,
     device: DeviceId,
     nodes: &[bool],
+    measured: &Profile,
 ) -> Result<(Lowered, Schedule, DevicePlan), CompileError> {
-    plan_with(graph, lowered, target, device, nodes, true)
+    plan_with(graph, lowered, target, device, nodes, (measured, true))
 }
 
 /// The same, with cascades or without any.
@@ -93,7 +95,7 @@ pub(super) fn plan_with(
     target: &Target,
     device: DeviceId,
     nodes: &[bool],
-    cascades: bool,
+    (measured, cascades): (&Profile, bool),
 ) -> Result<(Lowered, Schedule, DevicePlan), CompileError> {
     let error = |m: String| CompileError::new(Stage::Plan, m);
     let pad = Pad::of(target, device).ok_or_else(|| error("the NPU has no memory that the host can fill".into()))?;
@@ -105,7 +107,15 @@ pub(super) fn plan_with(
         Ok::<_, CompileError>(Engine { bytes_per_s, latency_ns, handshake_ns: link.handshake_ns })
     };
     let (load, store) = (engine(target.host, device)?, engine(device, target.host)?);
-    let planner = Planner { graph, lowered: &lowered, target, on: &on, pad: &pad, handshake_ns: load.handshake_ns };
+    let planner = Planner {
+        graph,
+        lowered: &lowered,
+        target,
+        on: &on,
+        pad: &pad,
+        measured,
+        handshake_ns: [load.handshake_ns, store.handshake_ns],
+    };
     let mut best = planner.planned(&[]);
     let mut groups = Vec::new();
     for found in if cascades { planner.groups()? } else { Vec::new() } {
@@ -147,13 +157,21 @@ struct Planner<'a> {
     target: &'a Target,
     on: &'a [Option<OnDevice>],
     pad: &'a Pad,
-    handshake_ns: u64,
+    measured: &'a Profile,
+    handshake_ns: [u64; 2],
 }
 
 impl Planner<'_> {
     fn scheduled(&self, groups: &[Cascade], fill: u64) -> Result<(Expanded, Schedule), CompileError> {
         let expanded = expand(self.lowered.copy(), self.on, groups, self.pad, fill)?;
-        let costs = streams::costs(self.graph, &expanded.lowered, self.target);
+        let mut costs = streams::costs(self.graph, &expanded.lowered, self.target);
+        // Only the host's nodes can have been measured on the host.
+        let name = |(step, lane): (&Step, &Lane)| match lane {
+            Lane::Host => self.graph.nodes.get(step.node_idx).map_or("", |n| n.name.as_str()),
+            _ => "",
+        };
+        let names: Vec<&str> = expanded.lowered.steps.iter().zip(&expanded.lanes).map(name).collect();
+        self.measured.put(&names, &mut costs);
         let schedule = schedule(&expanded, &|i| costs[i], self.handshake_ns);
         Ok((expanded, schedule))
     }
@@ -218,7 +236,7 @@ fn calls_on_device(
             *n += 1;
         }
     }
-    let on = |step: &crate::lower::Step| {
+    let on = |step: &Step| {
         if !nodes.get(step.node_idx).copied().unwrap_or(false) {
             return Ok(None);
         }

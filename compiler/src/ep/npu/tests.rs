@@ -80,7 +80,8 @@ fn planned(graph: &Graph, target: &Target, cascades: bool) -> Option<(Program, E
         return None;
     }
     let lowered = lower::lower(graph).unwrap_or_else(|e| panic!("{e}"));
-    let (lowered, schedule, device) = plan_with(graph, lowered, target, npu, &nodes, cascades).unwrap_or_else(|e| panic!("{e}"));
+    let (lowered, schedule, device) = plan_with(graph, lowered, target, npu, &nodes, (&Default::default(), cascades))
+        .unwrap_or_else(|e| panic!("{e}"));
     let expected = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule).unwrap_or_else(|e| panic!("{e}"));
     let program = assemble_on(graph, lowered, schedule, arena, Some(device), &[], Meta::default());

@@ -155,7 +155,7 @@ fn never_slower_than_without() {
     let mut chosen = 0;
     for graph in [pointwise(), inverted_residual(), windows(), products()] {
         let cpu = on_the_cpu(&graph);
-        for kib in [96, 128, 192, 256, 384, 640, 1024] {
+        for kib in [128, 256, 640] {
             let target = hungry(kib);
             if on_npu(&graph, &target).is_none_or(|(_, _, n)| n + 2 < graph.nodes.len()) {
                 continue;
@@ -165,7 +165,7 @@ fn never_slower_than_without() {
             chosen += usize::from(!with.cascades.is_empty());
         }
     }
-    assert!(chosen > 8, "{chosen}");
+    assert!(chosen > 4, "{chosen}");
 }
 
 /// A value between that is read elsewhere too is stored, not loaded for the cascade.

@@ -198,3 +198,39 @@ fn a_strip_that_reads_another_strip_s_rows_is_refused() {
         assert!(verify::verify(&program, &with.expected).is_err(), "step {b} reads other bytes");
     }
 }
+
+/// Chains of random windows, depthwise and pointwise convolutions, pools and functions, in random memories: every plan is
+/// proven when it is made, the results are the CPU's.
+#[test]
+fn random_chains() {
+    let mut r = Random(29);
+    let mut chosen = 0;
+    for at in 0..24 {
+        let mut c = [16, 24, 48][r.below(3) as usize] as usize;
+        let (mut n, mut v) = Net::new(&[1, c, 20 + r.below(40) as usize, 12 + r.below(20) as usize]);
+        for layer in 0..2 + r.below(4) {
+            let seed = 100 * at + layer;
+            let k = [1, 3, 5][r.below(3) as usize];
+            let stride = 1 + r.below(2) as i64;
+            let around = ints("pads", &[k / 2; 4]);
+            let side = k as usize;
+            v = match r.below(5) {
+                0 => n.node("Softplus", &[v], &[]),
+                1 => n.node("MaxPool", &[v], &[ints("kernel_shape", &[3, 3]), ints("pads", &[1; 4])]),
+                2 => conv(&mut n, v, [c, 1, side, side], seed, &[around, ("group", Attr::Int(c as i64))]),
+                _ => {
+                    let oc = [16, 40, 64][r.below(3) as usize] as usize;
+                    let dims = [oc, std::mem::replace(&mut c, oc), side, side];
+                    conv(&mut n, v, dims, seed, &[around, ints("strides", &[stride, stride])])
+                }
+            };
+        }
+        let graph = n.done(v);
+        let target = hungry(64 + r.below(300));
+        if same_as_the_cpu(&graph, &target).is_some() {
+            let (program, ..) = planned(&graph, &target, true).expect("as before");
+            chosen += program.device.map_or(0, |d| d.cascades.len());
+        }
+    }
+    assert!(chosen > 5, "{chosen} cascades in 24 networks");
+}

@@ -232,5 +232,5 @@ fn random_chains() {
             chosen += program.device.map_or(0, |d| d.cascades.len());
         }
     }
-    assert!(chosen > 5, "{chosen} cascades in 24 networks");
+    assert!(chosen > 3, "{chosen} cascades in 24 networks");
 }

@@ -11,6 +11,7 @@ use crate::ep::pin::Pin;
 use crate::error::CompileErrors;
 use crate::import::DimBound;
 use crate::memory::Arenas;
+use crate::profile::Profile;
 use crate::{Options, compile, onnx};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,6 +51,7 @@ pub struct Config {
     options: Options,
     target: String,
     pins: Vec<String>,
+    profile: Option<PathBuf>,
     out_dir: Option<PathBuf>,
     name: Option<String>,
 }
@@ -63,7 +65,14 @@ impl Default for Config {
 impl Config {
     /// Target `host`, one stream, weights in the binary.
     pub fn new() -> Self {
-        Self { options: Options::default(), target: "host".into(), pins: Vec::new(), out_dir: None, name: None }
+        Self {
+            options: Options::default(),
+            target: "host".into(),
+            pins: Vec::new(),
+            profile: None,
+            out_dir: None,
+            name: None,
+        }
     }
 
     /// What to compile for: a built-in target's name or a target file.
@@ -108,8 +117,8 @@ impl Config {
         self
     }
 
-    /// Bytes that the model may take beside its weights. The module then also holds the schedule on one stream, where that
-    /// needs less: `Model::with_budget` chooses.
+    /// Bytes that the model may take beside its weights. The module then also holds schedules on fewer streams, where they
+    /// need less: `Model::with_budget` chooses.
     #[must_use]
     pub fn budget(mut self, bytes: u64) -> Self {
         self.options.budget_bytes = Some(bytes);
@@ -120,6 +129,14 @@ impl Config {
     #[must_use]
     pub fn arenas(mut self, arenas: Arenas) -> Self {
         self.options.arenas = arenas;
+        self
+    }
+
+    /// Measured times of nodes, in the place of predicted ones: a file of what `kilnc bench --per-op --json` printed, relative
+    /// to the package's folder.
+    #[must_use]
+    pub fn profile(mut self, file: impl Into<PathBuf>) -> Self {
+        self.profile = Some(file.into());
         self
     }
 
@@ -149,10 +166,11 @@ impl Config {
         let out = self.out_dir.clone().or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from));
         let out =
             out.ok_or_else(|| fail("OUT_DIR is not set: call this from a build script, or give out_dir".into()))?;
-        let path = match std::env::var_os("CARGO_MANIFEST_DIR") {
-            Some(root) => Path::new(&root).join(model),
-            None => model.to_owned(),
+        let in_package = |file: &Path| match std::env::var_os("CARGO_MANIFEST_DIR") {
+            Some(root) => Path::new(&root).join(file),
+            None => file.to_owned(),
         };
+        let path = in_package(model);
         // Before anything can fail: an edit that mends the model must run the build script again.
         println!("cargo:rerun-if-changed={}", path.display());
         let stem = model.file_stem().map(|s| s.to_string_lossy().into_owned());
@@ -165,7 +183,13 @@ impl Config {
             return Err(fail(what));
         }
         let pins = self.pins.iter().map(|p| Pin::parse(p)).collect::<Result<_, _>>().map_err(&fail)?;
-        let options = Options { name: module_name(&stem), machine, pins, ..self.options.clone() };
+        let profile = self.profile.as_deref().map(in_package);
+        if let Some(file) = &profile {
+            println!("cargo:rerun-if-changed={}", file.display());
+        }
+        let read = |file: &PathBuf| Profile::read(file).map_err(|e| fail(format!("profile {}: {e}", file.display())));
+        let profile = profile.as_ref().map(read).transpose()?;
+        let options = Options { name: module_name(&stem), machine, pins, profile, ..self.options.clone() };
         let decoded = onnx::read(&path).map_err(|e| fail(e.to_string()))?;
         for file in &decoded.external_files {
             println!("cargo:rerun-if-changed={}", file.display());
@@ -264,6 +288,30 @@ impl std::error::Error for ConfigError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn measured_times_and_branch_arenas_shape_the_module() {
+        let root = env!("CARGO_MANIFEST_DIR");
+        let out = std::env::temp_dir().join(format!("kiln-config-profile-{}", std::process::id()));
+        std::fs::create_dir_all(&out).expect("made");
+        let times = out.join("times.json");
+        std::fs::write(&times, "{\"ops\": [{\"node\": \"y\", \"median_ns\": 7000}]}").expect("written");
+        let config = Config::new().out_dir(&out);
+        let source = |config: &Config| {
+            config.compile(format!("{root}/../fixtures/models/affine/model.onnx")).map_err(|e| e.to_string())?;
+            Ok::<_, String>(std::fs::read_to_string(out.join("model.rs")).expect("written"))
+        };
+        let plain = source(&config);
+        let both = source(&config.clone().profile(&times).arenas(Arenas::Branch));
+        let wrong = source(&config.clone().profile(out.join("none.json")));
+        std::fs::write(&times, "[]").expect("written");
+        let no_times = source(&config.profile(&times));
+        std::fs::remove_dir_all(&out).expect("removed");
+        let both = both.expect("compiles");
+        assert!(both.contains("arenas = branch, times from a file (") && plain.is_ok_and(|p| p != both), "{both}");
+        assert!(wrong.expect_err("no file").contains("none.json"));
+        assert!(no_times.expect_err("no times").contains("kilnc bench MODEL --per-op --json"));
+    }
 
     #[test]
     fn two_models_of_one_name_are_told_apart() {

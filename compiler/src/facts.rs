@@ -19,6 +19,10 @@ pub struct Facts {
     pub weight_bytes: u64,
     /// Floating-point operations of one run.
     pub flops: u64,
+    /// What the target says a run takes.
+    pub predicted_ns: u64,
+    /// The device beside the CPU that runs a part of it; empty where there is none.
+    pub device: String,
     /// The inputs, in the module's order.
     pub inputs: Vec<PortFact>,
     /// The outputs, in the module's order.
@@ -70,6 +74,8 @@ impl Facts {
             naive_bytes: program.arena.naive_bytes,
             weight_bytes: program.weight_bytes,
             flops: u64::try_from(program.flops).unwrap_or(0),
+            predicted_ns: program.schedule.predicted_ns,
+            device: program.device.as_ref().map_or_else(String::new, |d| d.name.clone()),
             inputs: ports(&program.inputs),
             outputs: ports(&program.outputs),
             steps: steps.collect(),
@@ -95,9 +101,11 @@ impl Facts {
             ("naive_bytes", self.naive_bytes),
             ("weight_bytes", self.weight_bytes),
             ("flops", self.flops),
+            ("predicted_ns", self.predicted_ns),
         ] {
             let _ = writeln!(text, "{key}\t{value}");
         }
+        let _ = writeln!(text, "device\t{}", escape(&self.device));
         for (key, ports) in [("input", &self.inputs), ("output", &self.outputs)] {
             for p in ports {
                 let dims: Vec<_> = p.dims.iter().map(usize::to_string).collect();
@@ -123,6 +131,8 @@ impl Facts {
                 ["naive_bytes", n] => facts.naive_bytes = n.parse().ok()?,
                 ["weight_bytes", n] => facts.weight_bytes = n.parse().ok()?,
                 ["flops", n] => facts.flops = n.parse().ok()?,
+                ["predicted_ns", n] => facts.predicted_ns = n.parse().ok()?,
+                ["device", name] => facts.device = unescape(name),
                 ["input", dtype, dims, name, ref ty @ ..] => facts.inputs.push(PortFact::parse(dtype, dims, name, ty)?),
                 ["output", dtype, dims, name, ref ty @ ..] => {
                     facts.outputs.push(PortFact::parse(dtype, dims, name, ty)?);
@@ -215,6 +225,8 @@ mod tests {
             naive_bytes: 3,
             weight_bytes: 4,
             flops: 5,
+            predicted_ns: 6,
+            device: "n p\tu".into(),
             inputs: vec![port("x", &[1, 2]), port("", &[])],
             outputs: vec![port("\\t", &[0]), of("s", &[0], Some("sequence(f32[2])".into()))],
             steps: vec![step],

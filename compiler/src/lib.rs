@@ -23,9 +23,11 @@ pub mod exec;
 pub mod facts;
 pub mod import;
 pub mod ir;
+mod json;
 pub mod lower;
 pub mod machine;
 pub mod memory;
+mod names;
 pub mod onnx;
 pub mod ops;
 pub mod passes;
@@ -79,8 +81,8 @@ pub struct Options {
     pub weights: WeightsFrom,
     /// Outputs that are inputs of the next run: patterns of an output's and an input's name, with at most one `*` each.
     pub states: Vec<(String, String)>,
-    /// Bytes that the model may take beside its weights. The module then also holds the schedule on one stream, where that
-    /// needs less, for `Model::with_budget`.
+    /// Bytes that the model may take beside its weights. The module then also holds schedules on fewer streams, where they
+    /// need less, for `Model::with_budget`.
     pub budget_bytes: Option<u64>,
     /// How the arena is laid out.
     pub arenas: Arenas,
@@ -221,10 +223,11 @@ pub fn program_with(
 ) -> Result<Program, CompileErrors> {
     let (program, _) = planned(graph, options, meta.clone(), providers)?;
     let Some(bytes) = options.budget_bytes else { return Ok(program) };
-    let narrow = match program.schedule.streams.len() > 1 && program.device.is_none() {
-        true => Some(planned(graph, &Options { streams: 1, ..options.clone() }, meta, providers)?),
-        false => None,
-    };
+    let several = program.schedule.streams.len() > 1 && program.device.is_none();
+    let mut narrow = Vec::new();
+    for streams in budget::narrower(if several { options.streams } else { 1 }) {
+        narrow.push(planned(graph, &Options { streams, ..options.clone() }, meta.clone(), providers)?);
+    }
     Ok(budget::within(program, narrow, bytes, !options.per_step)?)
 }
 
@@ -292,7 +295,7 @@ fn distribute(
                 return Err(CompileError::new(Stage::Plan, message).into());
             }
             let nodes: Vec<bool> = devices.iter().map(|d| *d == npu).collect();
-            let (lowered, schedule, plan) = ep::npu::plan::plan(graph, lowered, &target, npu, &nodes)?;
+            let (lowered, schedule, plan) = ep::npu::plan::plan(graph, lowered, &target, npu, &nodes, &measured)?;
             Ok((lowered, schedule, Some(plan), summary))
         }
         _ => {

@@ -4,7 +4,12 @@
 //! In: node names and nanoseconds on the host. Out: the costs of calls, for streams and for placement. Nodes that were not
 //! measured keep their prediction.
 
+use crate::json;
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// Larger files are no measurements.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Measured times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +19,30 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Measured times from what `kilnc bench MODEL --per-op --json` printed, or the problem in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let expected = "expected what `kilnc bench MODEL --per-op --json` prints, with \"ops\"";
+        let json = json::parse(text)?;
+        let Some(json::Json::List(ops)) = json.get("ops") else { return Err(expected.into()) };
+        let mut profile = Self::default();
+        for op in ops {
+            let (node, ns) = (op.get("node"), op.get("median_ns").and_then(json::Json::as_u64));
+            let (Some(json::Json::Text(node)), Some(ns)) = (node, ns) else { return Err(expected.into()) };
+            let sum = profile.node_ns.entry(node.clone()).or_default();
+            *sum = sum.saturating_add(ns);
+        }
+        if profile.node_ns.is_empty() { Err(expected.into()) } else { Ok(profile) }
+    }
+
+    /// The same from a file.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let size = std::fs::metadata(path).map_err(|e| e.to_string())?.len();
+        if size > MAX_BYTES {
+            return Err(format!("{size} bytes are too many for measured times"));
+        }
+        Self::parse(&std::fs::read_to_string(path).map_err(|e| e.to_string())?)
+    }
+
     /// A short name for the numbers: equal for equal ones.
     pub fn digest(&self) -> String {
         let lines: Vec<String> = self.node_ns.iter().map(|(node, ns)| format!("{ns} {node}")).collect();
@@ -45,6 +74,23 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read() {
+        let text =
+            "{\"ops\": [{\"node\": \"a\", \"median_ns\": 5, \"op\": \"Conv\"}, {\"node\": \"a\", \"median_ns\": 2}]}";
+        assert_eq!(Profile::parse(text).unwrap().of("a"), Some(7));
+        for wrong in [
+            "{}",
+            "{\"ops\": []}",
+            "{\"ops\": [{\"node\": \"a\"}]}",
+            "[",
+            "{\"ops\": [{\"node\": 1, \"median_ns\": 1}]}",
+        ] {
+            assert!(Profile::parse(wrong).is_err(), "{wrong}");
+        }
+        assert!(Profile::read(Path::new("no such file")).is_err());
+    }
 
     #[test]
     fn measured_times_are_shared_as_predictions_are() {

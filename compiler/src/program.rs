@@ -160,8 +160,9 @@ pub struct Program {
     pub placement: Option<Summary>,
     /// Floating-point operations of one run.
     pub flops: i64,
-    /// The same model on one stream in less memory, with the same weights: what `Model::with_budget` may choose.
-    pub narrow: Option<Box<Program>>,
+    /// The same model on fewer streams in less memory, each in less than the one before, with the same weights: what
+    /// `Model::with_budget` may choose.
+    pub narrow: Vec<Program>,
 }
 
 impl Program {
@@ -305,7 +306,7 @@ pub fn assemble_on(
         device,
         placement: None,
         flops,
-        narrow: None,
+        narrow: Vec::new(),
     })
 }
 
@@ -342,7 +343,7 @@ pub fn assemble_body(lowered: &Lowered, arena: ArenaPlan) -> Result<Program, Com
         device: None,
         placement: None,
         flops: 0,
-        narrow: None,
+        narrow: Vec::new(),
     })
 }
 

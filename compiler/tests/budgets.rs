@@ -32,16 +32,16 @@ fn run(program: &Program, set: &DataSet) -> Vec<Vec<u8>> {
 
 /// A model whose plan on two streams needs more memory than on one.
 #[test]
-fn a_budget_holds_the_widest_schedule_and_the_one_on_one_stream() {
-    let (decoded, set) = fixture("lstm");
+fn a_budget_holds_the_widest_schedule_and_narrower_ones() {
+    let (decoded, set) = fixture("half");
     let of = |streams, budget_bytes| compile(&decoded, &Options { budget_bytes, ..options(&set, streams) });
     let (one, two) = (of(1, None).expect("compiles"), of(2, None).expect("compiles"));
     assert!(two.schedule.streams.len() == 2 && two.memory_bytes() > one.memory_bytes(), "another fixture is needed");
-    assert!(two.narrow.is_none());
+    assert!(two.narrow.is_empty());
     let expected = run(&one, &set);
 
     let both = of(2, Some(two.memory_bytes())).expect("two streams fit");
-    let narrow = both.narrow.as_deref().expect("one stream needs less");
+    let narrow = both.narrow.first().expect("one stream needs less");
     assert_eq!((both.memory_bytes(), narrow.memory_bytes()), (two.memory_bytes(), one.memory_bytes()));
     assert_eq!((both.schedule.streams.len(), narrow.schedule.streams.len()), (2, 1));
     assert_eq!(both.weights_blob(), narrow.weights_blob(), "they share their weights");
@@ -55,17 +55,54 @@ fn a_budget_holds_the_widest_schedule_and_the_one_on_one_stream() {
     assert!(error.contains(&format!("\"{}\"", one.arena.peak[0].name)), "{error}");
 }
 
+/// A short list: each schedule in less memory than the one before it, the bits the same, the first that fits taken.
+#[test]
+fn several_widths_make_a_short_list() {
+    for (name, streams) in [("half", 4), ("half", 8), ("unet", 8), ("encoder", 8), ("mobile", 8)] {
+        let (decoded, set) = fixture(name);
+        let of = |budget| compile(&decoded, &Options { budget_bytes: Some(budget), ..options(&set, streams) });
+        let all = of(u64::MAX).expect("compiles");
+        let expected = run(&compile(&decoded, &options(&set, 1)).expect("compiles"), &set);
+        let list: Vec<&Program> = std::iter::once(&all).chain(&all.narrow).collect();
+        assert!(list.len() <= 4, "{name}: {} schedules", list.len());
+        for (i, p) in list.iter().enumerate() {
+            assert_eq!(run(p, &set), expected, "{name}, schedule {i}");
+            assert_eq!(p.weights_blob(), all.weights_blob(), "they share their weights");
+            let next = of(p.memory_bytes()).expect("fits");
+            assert_eq!((next.memory_bytes(), next.narrow.len()), (p.memory_bytes(), list.len() - 1 - i), "{name}");
+        }
+        for pair in list.windows(2) {
+            assert!(pair[0].memory_bytes() > pair[1].memory_bytes(), "{name}");
+            assert!(pair[0].schedule.streams.len() >= pair[1].schedule.streams.len(), "{name}");
+        }
+        let least = list.last().map_or(0, |p| p.memory_bytes());
+        assert!(of(least - 1).expect_err("nothing fits").to_string().contains(&format!("{least} are needed")));
+        let source = emit::emit(&all, WeightsFrom::Embed, false).expect("a module").source;
+        for i in 1..list.len() {
+            assert!(source.contains(&format!("mod schedule_{i} {{")), "{name}, schedule {i}");
+        }
+    }
+}
+
+/// Two streams would save a tenth of the time and take half as much memory again.
+#[test]
+fn no_streams_where_they_add_more_memory_than_they_save_time() {
+    let (decoded, set) = fixture("lstm");
+    let [one, two] = [1, 2].map(|streams| compile(&decoded, &options(&set, streams)).expect("compiles"));
+    assert_eq!((two.schedule.streams.len(), two.memory_bytes()), (1, one.memory_bytes()));
+}
+
 #[test]
 fn the_module_holds_both_only_where_they_differ() {
-    let (decoded, set) = fixture("lstm");
+    let (decoded, set) = fixture("half");
     let source = |streams, budget_bytes| {
         let program = compile(&decoded, &Options { budget_bytes, ..options(&set, streams) }).expect("compiles");
         emit::emit(&program, WeightsFrom::Embed, false).expect("a module").source
     };
     let (both, one) = (source(2, Some(1 << 30)), source(1, Some(1 << 30)));
-    assert!(both.contains("mod one_stream {") && both.contains("on_one_stream: true"));
-    assert!(!one.contains("one_stream") && one.contains("pub fn with_budget(bytes: usize)"));
-    assert!(!source(2, None).contains("one_stream"));
+    assert!(both.contains("mod schedule_1 {") && both.contains("schedule: 1"));
+    assert!(!one.contains("schedule_1") && one.contains("pub fn with_budget(bytes: usize)"));
+    assert!(!source(2, None).contains("schedule_1"));
 }
 
 #[test]

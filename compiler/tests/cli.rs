@@ -126,8 +126,8 @@ fn check_and_plan() {
 #[test]
 fn budgets_layouts_and_measured_times() {
     let folder = Folder::new("budget");
-    let lstm = model("lstm");
-    let plan = |args: &[&str]| kilnc(&[&["plan", &lstm, "--streams", "2", "--json"], args].concat());
+    let half = model("half");
+    let plan = |args: &[&str]| kilnc(&[&["plan", &half, "--streams", "2", "--json"], args].concat());
     let json = |output: &Output| serde_json::from_str::<serde_json::Value>(&stdout(output)).unwrap();
     let both = json(&plan(&["--budget", "1000000"]));
     let bytes = |i: usize| both["schedules"][i]["bytes"].as_u64().unwrap();

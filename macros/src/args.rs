@@ -4,6 +4,7 @@
 
 use kiln_compiler::emit::{WeightsFrom, module_name};
 use kiln_compiler::import::DimBound;
+use kiln_compiler::memory::Arenas;
 use proc_macro2::Span;
 use std::path::Path;
 use syn::parse::{Parse, ParseStream};
@@ -28,6 +29,8 @@ pub(crate) struct Arguments {
     pub(crate) states: Vec<(Given<String>, Given<String>)>,
     pub(crate) weights: Option<Given<WeightsFrom>>,
     pub(crate) budget_bytes: Option<Given<u64>>,
+    pub(crate) arenas: Arenas,
+    pub(crate) profile: Option<Given<String>>,
 }
 
 impl Arguments {
@@ -72,6 +75,8 @@ impl Parse for Arguments {
             states: vec![],
             weights: None,
             budget_bytes: None,
+            arenas: Arenas::Shared,
+            profile: None,
         };
         let mut seen: Vec<String> = Vec::new();
         while !input.is_empty() {
@@ -118,6 +123,21 @@ impl Arguments {
                 };
                 self.weights = Some(Given { value, span: word.span() });
             }
+            "arenas" => {
+                input.parse::<Token![=]>()?;
+                let word: Ident = input.parse().map_err(|e| Error::new(e.span(), "expected `shared` or `branch`"))?;
+                self.arenas = match word.to_string().as_str() {
+                    "shared" => Arenas::Shared,
+                    "branch" => Arenas::Branch,
+                    _ => return Err(Error::new(word.span(), "expected `shared` or `branch`")),
+                };
+            }
+            "profile" => {
+                input.parse::<Token![=]>()?;
+                let file: LitStr =
+                    input.parse().map_err(|e| Error::new(e.span(), "expected the file of measured times, a string"))?;
+                self.profile = Some(Given { value: file.value(), span: file.span() });
+            }
             "dims" => {
                 let content;
                 parenthesized!(content in input);
@@ -132,11 +152,11 @@ impl Arguments {
                     self.states.push(pair);
                 }
             }
-            "placement" | "objective" | "arenas" | "profile" => {
+            "placement" | "objective" => {
                 return Err(Error::new(key.span(), format!("`{key}` is not supported yet")));
             }
             _ => {
-                let known = "target, streams, dims, state, weights, budget";
+                let known = "target, streams, dims, state, weights, budget, arenas, profile";
                 return Err(Error::new(key.span(), format!("there is no option `{key}`: expected one of {known}")));
             }
         }

@@ -14,6 +14,7 @@ use kiln_compiler::artifact::{Artifact, Cache};
 use kiln_compiler::error::{CompileError, CompileErrors, Stage};
 use kiln_compiler::machine::Machine;
 use kiln_compiler::plan::target::Target;
+use kiln_compiler::profile::Profile;
 use kiln_compiler::{Options, check_options};
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -31,9 +32,12 @@ use syn::Result;
 ///     streams = 2,
 ///     dims(seq = 1..=128, "input.0" = 4),
 ///     weights = file,
+///     arenas = branch,
+///     profile = "net.times.json",
 /// );
 /// ```
-/// The path is relative to `CARGO_MANIFEST_DIR`. Editing the model or its external data rebuilds. The module's items are
+/// The path is relative to `CARGO_MANIFEST_DIR`. Editing the model, its external data, a target file or a
+/// file of measured times (`profile`, what `kilnc bench --per-op --json` printed) rebuilds. The module's items are
 /// `Model`, `Inputs` and `Outputs`.
 ///
 /// # Where the cache lies
@@ -96,6 +100,11 @@ fn options(args: &Arguments) -> Result<Options> {
         options.weights = weights.value;
     }
     options.budget_bytes = args.budget_bytes.as_ref().map(|b| b.value);
+    options.arenas = args.arenas;
+    if let Some(Given { value, span }) = &args.profile {
+        let read = Profile::read(&model_path(value));
+        options.profile = Some(read.map_err(|e| syn::Error::new(*span, format!("profile {value:?}: {e}")))?);
+    }
     Ok(options)
 }
 
@@ -129,9 +138,15 @@ fn compile_on_thread(model: &Path, options: &Options) -> std::result::Result<Art
 
 /// The errors as one, at the argument that they are about.
 fn placed(args: &Arguments, errors: &CompileErrors) -> syn::Error {
-    let about = |name: &str| errors.iter().any(|e| e.operand.as_ref().is_some_and(|o| *o == format!("dim \"{name}\"")));
-    let span = args.dims.iter().find(|(name, _)| about(&name.value)).map_or(args.path.span, |(name, _)| name.span);
-    syn::Error::new(span, format!("cannot compile {}:\n{errors}", args.path.value))
+    syn::Error::new(culprit(args, errors).span, format!("cannot compile {}:\n{errors}", args.path.value))
+}
+
+/// The argument that an error names: a dimension, a state's output; else the model's path.
+fn culprit<'a>(args: &'a Arguments, errors: &CompileErrors) -> &'a Given<String> {
+    let about = |what: String| errors.iter().any(|e| e.operand.as_deref() == Some(&what));
+    let dim = args.dims.iter().map(|(name, _)| name).find(|name| about(format!("dim \"{}\"", name.value)));
+    let state = args.states.iter().find(|(o, i)| about(format!("state \"{}={}\"", o.value, i.value)));
+    dim.or(state.map(|(output, _)| output)).unwrap_or(&args.path)
 }
 
 /// The module around the compiled one. The files it was made from stand in the body of a function that nobody calls: that
@@ -140,7 +155,8 @@ fn module(args: &Arguments, artifact: &Artifact) -> Option<TokenStream> {
     let (source, weights) = (artifact.source.to_str()?, artifact.weights.to_str()?);
     let mut tracked = TokenStream::new();
     let target = args.target.as_ref().map(|t| PathBuf::from(target(&t.value))).filter(|file| file.is_file());
-    for file in artifact.tracked.iter().chain(&target) {
+    let profile = args.profile.as_ref().map(|p| model_path(&p.value));
+    for file in artifact.tracked.iter().chain(&target).chain(&profile) {
         let file = file.to_str()?;
         tracked.extend(quote! { let _ = ::core::include_bytes!(#file); });
     }
@@ -162,4 +178,25 @@ fn module(args: &Arguments, artifact: &Artifact) -> Option<TokenStream> {
             };
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The argument that an error about this points at.
+    fn points_at(operand: &str) -> String {
+        let text = "\"m.onnx\", dims(n = 2), state(h_out = h_in, \"c.*\" = \"d.*\")";
+        let args: Arguments = syn::parse_str(text).expect("parses");
+        let error = CompileError::new(Stage::Import, "wrong").at(operand.to_owned());
+        culprit(&args, &error.into()).value.clone()
+    }
+
+    #[test]
+    fn errors_point_at_the_argument_that_they_are_about() {
+        assert_eq!(points_at("state \"h_out=h_in\""), "h_out");
+        assert_eq!(points_at("state \"c.*=d.*\""), "c.*");
+        assert_eq!(points_at("dim \"n\""), "n");
+        assert_eq!(points_at("dim \"m\""), "m.onnx");
+    }
 }

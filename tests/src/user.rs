@@ -25,6 +25,16 @@ kiln::include_model!(
     state(present.* = past.*),
 );
 kiln::include_model!(pub mod affine_from_file = "../fixtures/models/affine/model.onnx", weights = file);
+kiln::include_model!(
+    pub mod affine_measured = "../fixtures/models/affine/model.onnx",
+    arenas = branch,
+    profile = "src/affine_times.json",
+);
+kiln::include_model!(
+    pub mod half = "../fixtures/models/half/model.onnx",
+    streams = 2,
+    budget = 1_000_000_000,
+);
 kiln::include_compiled!("model");
 kiln::include_compiled!(pub mod affine_built = "model");
 

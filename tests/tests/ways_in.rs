@@ -2,7 +2,9 @@
 
 use kiln_compiler::Options;
 use kiln_compiler::artifact::Cache;
-use kiln_tests::{affine, affine_built, affine_from_file, names, rows};
+use kiln_compiler::memory::Arenas;
+use kiln_compiler::profile::Profile;
+use kiln_tests::{affine, affine_built, affine_from_file, affine_measured, half, names, rows};
 use std::path::{Path, PathBuf};
 
 const X: [f32; 8] = [1.0, 2.0, 3.0, 4.0, -1.0, -2.0, 0.0, 1.0];
@@ -49,6 +51,34 @@ fn the_build_script_s_module_runs() {
 fn weights_from_a_file() {
     let mut model = affine_from_file::Model::new().unwrap();
     assert_eq!(model.run(affine_from_file::Inputs { x: &X }).unwrap().y, &Y);
+}
+
+#[test]
+fn measured_times_and_a_region_for_each_branch() {
+    let mut model = affine_measured::Model::new().unwrap();
+    assert_eq!(model.run(affine_measured::Inputs { x: &X }).unwrap().y, &Y);
+    // Its options are those of the command and of `Config`.
+    let folder = Folder::new("measured");
+    let profile = Profile::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/affine_times.json")).unwrap();
+    let options = Options { arenas: Arenas::Branch, profile: Some(profile), ..Options::default() };
+    let artifact = Cache::new(&folder.0).module(&fixture("affine"), &options).unwrap();
+    let source = std::fs::read_to_string(artifact.source).unwrap();
+    assert!(source.contains("arenas = branch, times from a file ("), "{source}");
+}
+
+/// Both schedules of one module: what the budget is enough for, and the same bits.
+#[test]
+fn a_budget_chooses_the_schedule() {
+    let x: Vec<f32> = (0..2 * 3 * 8 * 8).map(|i| (i % 11) as f32 / 7.0 - 0.6).collect();
+    let x: &[f32; 384] = x.as_slice().try_into().unwrap();
+    let run = |mut model: half::Model<'static>| *model.run(half::Inputs { x }).unwrap().y;
+    let wide = run(half::Model::with_budget(half::Model::ARENA_BYTES).unwrap());
+    let narrow = run(half::Model::with_budget(half::Model::ARENA_BYTES - 1).unwrap());
+    assert_eq!((narrow, run(half::Model::new().unwrap())), (wide, wide));
+    match half::Model::with_budget(1) {
+        Err(kiln::Error::Budget { needed, given: 1 }) => assert!(needed < half::Model::ARENA_BYTES),
+        other => panic!("{:?}", other.err()),
+    }
 }
 
 #[test]

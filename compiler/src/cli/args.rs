@@ -173,27 +173,9 @@ impl CompileArgs {
     }
 }
 
-/// Larger files are no measurements.
-const MAX_PROFILE_BYTES: u64 = 64 << 20;
-
 /// Measured times from what `kilnc bench --per-op --json` printed.
 fn profile(path: &std::path::Path) -> Result<Profile, Failure> {
-    let wrong = |what: String| Failure::Misuse(format!("--profile {}: {what}", path.display()));
-    let size = std::fs::metadata(path).map_err(|e| wrong(e.to_string()))?.len();
-    if size > MAX_PROFILE_BYTES {
-        return Err(wrong(format!("{size} bytes are too many for measured times")));
-    }
-    let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
-    let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
-    let expected = || wrong("expected what `kilnc bench MODEL --per-op --json` prints, with \"ops\"".into());
-    let ops = json.get("ops").and_then(|o| o.as_array()).filter(|o| !o.is_empty()).ok_or_else(expected)?;
-    let mut profile = Profile::default();
-    for op in ops {
-        let (node, ns) = (op.get("node").and_then(|n| n.as_str()), op.get("median_ns").and_then(|n| n.as_u64()));
-        let (Some(node), Some(ns)) = (node, ns) else { return Err(expected()) };
-        *profile.node_ns.entry(node.to_owned()).or_default() += ns;
-    }
-    Ok(profile)
+    Profile::read(path).map_err(|what| Failure::Misuse(format!("--profile {}: {what}", path.display())))
 }
 
 fn parse_dim(text: &str) -> Option<(String, DimBound)> {

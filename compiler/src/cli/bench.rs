@@ -131,6 +131,7 @@ fn report(args: &BenchArgs, facts: &Facts, times: &Times, machine: &Machine, bui
             "min_ns": times.min_ns,
             "median_ns": times.median_ns,
             "p90_ns": times.p90_ns,
+            "predicted_ns": facts.predicted_ns,
             "roofline_fraction": fraction,
             "gflops": gflops,
             "peak_gflops": machine.flops_per_s / 1e9,
@@ -155,6 +156,14 @@ fn report(args: &BenchArgs, facts: &Facts, times: &Times, machine: &Machine, bui
         ms(times.p90_ns),
         args.iters.max(1)
     );
+    if !facts.device.is_empty() {
+        let ratio = times.median_ns as f64 / facts.predicted_ns.max(1) as f64;
+        let (predicted, device) = (ms(facts.predicted_ns), &facts.device);
+        let _ = writeln!(
+            out,
+            "predicted {predicted:.3} ms on the CPU and \"{device}\": the median is {ratio:.3} times that"
+        );
+    }
     let _ = writeln!(
         out,
         "speed     {gflops:.2} GFLOP/s, {:.1} % of the roofline (peak {:.1} GFLOP/s, {:.1} GB/s)",

@@ -3,6 +3,7 @@
 use super::args::PlanArgs;
 use super::{Outcome, model, placement, term};
 use crate::ep::npu::expand::Lane;
+use crate::ep::npu::plan::CascadeFacts;
 use crate::ep::npu::schedule::LANES;
 use crate::error::CompileErrors;
 use crate::ir::Graph;
@@ -113,9 +114,14 @@ fn text(program: &Program, structure: &Structure) -> String {
     for (layout, bytes) in structure.layouts {
         let _ = writeln!(out, "  {layout:<7} {bytes} bytes");
     }
-    if let Some(n) = &program.narrow {
+    for n in &program.narrow {
         let (bytes, ms) = (n.memory_bytes(), ms(n.schedule.predicted_ns));
-        let _ = writeln!(out, "  or      {bytes} bytes on one stream, predicted {ms:.3} ms");
+        let streams = n.schedule.streams.len();
+        let _ = writeln!(out, "  or      {bytes} bytes, streams: {streams}, predicted {ms:.3} ms");
+    }
+    for c in program.device.iter().flat_map(|d| &d.cascades) {
+        let (n, rows, nodes) = (c.n_strips, c.rows, &c.nodes);
+        let _ = writeln!(out, "cascade   {n} strips of {rows} rows, {} buffers: {nodes:?}", c.n_buffers);
     }
     let _ = writeln!(out, "weights   {} bytes", program.weight_bytes);
     let c = &structure.counts;
@@ -196,7 +202,10 @@ fn json(program: &Program, structure: &Structure) -> String {
             "streams": p.schedule.streams.len(), "bytes": p.memory_bytes(), "predicted_ns": p.schedule.predicted_ns,
         })
     };
-    let schedules: Vec<_> = [Some(program), program.narrow.as_deref()].into_iter().flatten().map(schedule).collect();
+    let schedules: Vec<_> = std::iter::once(program).chain(&program.narrow).map(schedule).collect();
+    let cascade =
+        |c: &CascadeFacts| json!({ "nodes": c.nodes, "strips": c.n_strips, "rows": c.rows, "buffers": c.n_buffers });
+    let cascades: Vec<_> = program.device.iter().flat_map(|d| &d.cascades).map(cascade).collect();
     let placements = summary.map_or_else(|| json!([]), placement::placements);
     let mut json = json!({
         "arenas": [{
@@ -210,6 +219,7 @@ fn json(program: &Program, structure: &Structure) -> String {
             "peak": peak,
         }],
         "schedules": schedules,
+        "cascades": cascades,
         "predicted_ns": program.schedule.predicted_ns,
         "sequential_ns": program.schedule.sequential_ns,
         "weight_bytes": program.weight_bytes,

@@ -56,16 +56,14 @@ pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Res
     if per_step {
         source.push_str(&formatted(model::step_items(program, &extents, &shared)?)?);
     }
-    source.push_str(&steps::comments(&formatted(streams::items(program, &extents, &shared)?)?));
+    source.push_str(&steps::comments(&formatted(streams::items(program, &extents, &shared, &TokenStream::new())?)?));
     source.push_str(&steps::comments(&formatted(device::items(program, &extents)?)?));
     // One function at a time: the tokens of a long program would take gigabytes.
     steps::items(program, &extents, &shared, &mut |function| {
         source.push_str(&steps::comments(&formatted(function)?));
         Ok(())
     })?;
-    if let Some(narrow) = &program.narrow {
-        source.push_str(&narrow::module(narrow)?);
-    }
+    source.push_str(&narrow::modules(program)?);
     Ok(Emitted { source, weights })
 }
 

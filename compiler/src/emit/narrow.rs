@@ -1,29 +1,40 @@
-//! The model on one stream beside the one on several, in one module: which of them a model is, is chosen when it is made.
+//! The model on fewer streams beside that on all, in one module: which of them a model is, is chosen when it is made.
 //!
-//! In: a program with a narrow one ([`Program::narrow`]). Out: a module in the module with that one's calls, and the choices
-//! around it: the arena's size, the run, where outputs lie. A program without one gets `with_budget` only.
+//! In: a program with narrower ones ([`Program::narrow`]). Out: a module in the module with each one's calls, and the choices
+//! around them: the arena's size, the run, where outputs lie. A program without any gets `with_budget` only.
 
 use super::dims::Extents;
 use super::formatted;
 use super::model::node_table;
 use super::ports::Border;
 use super::steps::{self, Statics, n_chunks};
+use super::streams;
 use crate::error::CompileError;
 use crate::program::Program;
-use proc_macro2::{Literal, TokenStream};
+use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
-/// The field that says which program runs, and its value for the wide one.
+/// The module of the narrower program with this number; the widest one's is 0.
+fn name(schedule: usize) -> Ident {
+    format_ident!("schedule_{schedule}")
+}
+
+/// The narrower programs with their numbers, as literals, and modules.
+fn all(program: &Program) -> impl Iterator<Item = (Literal, Ident, &Program)> {
+    program.narrow.iter().enumerate().map(|(i, p)| (Literal::usize_unsuffixed(i + 1), name(i + 1), p))
+}
+
+/// The field that says which program runs, and its value for the widest one.
 pub(super) fn choice(program: &Program) -> (TokenStream, TokenStream) {
-    match program.narrow {
-        Some(_) => (quote! { on_one_stream: bool, }, quote! { on_one_stream: false, }),
-        None => (TokenStream::new(), TokenStream::new()),
+    match program.narrow.is_empty() {
+        false => (quote! { schedule: usize, }, quote! { schedule: 0, }),
+        true => (TokenStream::new(), TokenStream::new()),
     }
 }
 
-/// `new` and `with_budget`. `whole` makes the wide model.
+/// `new` and `with_budget`. `whole` makes the widest model.
 pub(super) fn constructors(program: &Program, docs: &str, whole: &TokenStream, weights: &TokenStream) -> TokenStream {
-    if program.narrow.is_none() {
+    if program.narrow.is_empty() {
         return quote! {
             #[doc = #docs]
             pub fn new() -> Result<Self, rt::Error> {
@@ -39,54 +50,77 @@ pub(super) fn constructors(program: &Program, docs: &str, whole: &TokenStream, w
         };
     }
     let docs = format!("{docs} What the system has free decides how many streams: see [`Self::with_budget`].");
+    let sizes = all(program).map(|(_, module, _)| quote!(#module::ARENA_BYTES));
+    let narrow = all(program).map(|(number, module, narrow)| {
+        let instance = match narrow.schedule.streams.len() {
+            0 | 1 => quote!(rt::Instance::on_heap(#module::ARENA_BYTES, #weights)?),
+            _ => quote!(rt::Instance::on_streams(#module::ARENA_BYTES, #weights, #module::STREAMS)?),
+        };
+        quote! { #number => Ok(Self { rt: #instance, schedule: #number }) }
+    });
+    let sizes_docs =
+        program.narrow.iter().map(|p| format!("{} on {}", p.memory_bytes(), p.schedule.streams.len().max(1)));
+    let sizes_docs: Vec<String> = sizes_docs.collect();
+    let which = format!(
+        " As [`Self::new`], with at most so many bytes for the arena: on all streams where they are enough for \
+         [`Self::ARENA_BYTES`], on fewer where they are enough for that ({}); else [`rt::Error::Budget`], and nothing is \
+         allocated.",
+        sizes_docs.join(", ")
+    );
     quote! {
         #[doc = #docs]
         pub fn new() -> Result<Self, rt::Error> {
             Self::with_budget(rt::free_budget_bytes())
         }
 
-        /// As [`Self::new`], with at most so many bytes for the arena: on all streams where they are enough for
-        /// [`Self::ARENA_BYTES`], on one where they are enough for that; else [`rt::Error::Budget`], and nothing is
-        /// allocated.
+        #[doc = #which]
         pub fn with_budget(bytes: usize) -> Result<Self, rt::Error> {
-            match rt::widest_within(&[Self::ARENA_BYTES, one_stream::ARENA_BYTES], bytes)? {
-                0 => Ok(#whole),
-                _ => Ok(Self { rt: rt::Instance::on_heap(one_stream::ARENA_BYTES, #weights)?, on_one_stream: true }),
+            match rt::widest_within(&[Self::ARENA_BYTES, #(#sizes),*], bytes)? {
+                #(#narrow,)*
+                _ => Ok(#whole),
             }
         }
     }
 }
 
-/// The call that runs the steps of the program chosen; `wide` runs the wide one's.
+/// The call that runs the steps of the program chosen; `wide` runs the widest one's.
 pub(super) fn run(program: &Program, extents: &TokenStream, wide: TokenStream) -> TokenStream {
-    match program.narrow {
-        None => wide,
-        Some(_) => quote! {
-            if self.on_one_stream {
-                self.rt.run(&mut regions, #extents, one_stream::NODES, one_stream::steps)
-            } else {
-                #wide
-            }
-        },
+    if program.narrow.is_empty() {
+        return wide;
+    }
+    let narrow = all(program).map(|(number, module, _)| {
+        quote! { #number => self.rt.run(&mut regions, #extents, #module::NODES, #module::steps) }
+    });
+    quote! {
+        match self.schedule {
+            #(#narrow,)*
+            _ => #wide,
+        }
     }
 }
 
 /// Where an output lies in the arena.
 pub(super) fn offset(program: &Program, output_idx: usize, wide: u64) -> TokenStream {
-    match program.narrow.as_ref().and_then(|n| n.outputs.get(output_idx)).map(|p| p.off) {
-        Some(narrow) if narrow != wide => {
-            let (narrow, wide) = (Literal::u64_unsuffixed(narrow), Literal::u64_unsuffixed(wide));
-            quote!(if self.on_one_stream { #narrow } else { #wide })
-        }
-        _ => {
-            let wide = Literal::u64_unsuffixed(wide);
-            quote!(#wide)
-        }
+    let to = |off: u64| Literal::u64_unsuffixed(off);
+    let others = all(program).filter_map(|(number, _, p)| {
+        let off = p.outputs.get(output_idx).map(|o| o.off).filter(|off| *off != wide)?;
+        let off = to(off);
+        Some(quote!(#number => #off))
+    });
+    let (others, wide): (Vec<_>, _) = (others.collect(), to(wide));
+    match others.is_empty() {
+        true => quote!(#wide),
+        false => quote!(match self.schedule { #(#others,)* _ => #wide }),
     }
 }
 
-/// The narrow program's calls, as a module.
-pub(super) fn module(narrow: &Program) -> Result<String, CompileError> {
+/// The narrower programs' calls, each as a module.
+pub(super) fn modules(program: &Program) -> Result<String, CompileError> {
+    program.narrow.iter().enumerate().map(|(i, narrow)| module(narrow, &name(i + 1))).collect()
+}
+
+/// A narrower program's calls, as a module.
+fn module(narrow: &Program, name: &Ident) -> Result<String, CompileError> {
     let extents = Extents::of(narrow);
     let shared = Statics::of(narrow);
     let arena_bytes = Literal::u64_unsuffixed(narrow.memory_bytes());
@@ -104,11 +138,17 @@ pub(super) fn module(narrow: &Program) -> Result<String, CompileError> {
             #(#chunks(cx);)*
         }
     })?;
+    let streams = streams::items(narrow, &extents, &shared, &quote!(pub(super)))?;
+    inner.push_str(&steps::comments(&formatted(streams)?));
     steps::items(narrow, &extents, &shared, &mut |function| {
         inner.push_str(&steps::comments(&formatted(function)?));
         Ok(())
     })?;
-    let mut out = String::from("/// The same model on one stream, in less memory.\nmod one_stream {\n");
+    let streams = match narrow.schedule.streams.len() {
+        0 | 1 => "one stream".to_owned(),
+        n => format!("{n} streams"),
+    };
+    let mut out = format!("/// The same model on {streams}, in less memory.\nmod {name} {{\n");
     for line in inner.lines() {
         if !line.is_empty() {
             out.push_str("    ");

@@ -12,8 +12,13 @@ use crate::schedule::StreamStep;
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 
-/// The functions and their table; nothing for one stream.
-pub(super) fn items(program: &Program, extents: &Extents, shared: &Statics) -> Result<TokenStream, CompileError> {
+/// The functions and their table, as visible as asked; nothing for one stream.
+pub(super) fn items(
+    program: &Program,
+    extents: &Extents,
+    shared: &Statics,
+    vis: &TokenStream,
+) -> Result<TokenStream, CompileError> {
     let streams = &program.schedule.streams;
     if streams.len() < 2 {
         return Ok(TokenStream::new());
@@ -66,7 +71,7 @@ pub(super) fn items(program: &Program, extents: &Extents, shared: &Statics) -> R
     let names = (0..streams.len()).map(|s| format_ident!("stream_{s}"));
     Ok(quote! {
         /// What each thread runs; [`steps`] is all of it merged.
-        static STREAMS: &[rt::Stream] = &[#(#names),*];
+        #vis static STREAMS: &[rt::Stream] = &[#(#names),*];
         #out
     })
 }

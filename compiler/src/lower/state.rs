@@ -8,6 +8,7 @@
 use super::{Buffer, BufferKind, Lowered, Place, Step, copy_bytes};
 use crate::error::{CompileError, CompileErrors, Stage};
 use crate::ir::{Dim, Graph, Layout};
+use crate::names::known;
 use kiln_kernels::Operand;
 
 /// An output and the input it becomes.
@@ -77,7 +78,10 @@ pub fn pairs(graph: &Graph, patterns: &[(String, String)]) -> Result<Vec<StatePa
             let wanted = pattern.1.replacen('*', star, 1);
             let input_idx = graph.inputs.iter().position(|i| graph.value(*i).name == wanted);
             let Some(input_idx) = input_idx else {
-                errors.push(wrong(pattern, format!("the model has no input \"{wanted}\" for its output \"{name}\"")));
+                let inputs: Vec<&str> = graph.inputs.iter().map(|i| graph.value(*i).name.as_str()).collect();
+                let known = known(&wanted, "input", &inputs);
+                let what = format!("the model has no input \"{wanted}\" for its output \"{name}\"{known}");
+                errors.push(wrong(pattern, what));
                 continue;
             };
             if out.iter().any(|p| p.output_idx == output_idx || p.input_idx == input_idx) {
@@ -99,7 +103,9 @@ pub fn pairs(graph: &Graph, patterns: &[(String, String)]) -> Result<Vec<StatePa
             out.push(StatePair { output_idx, input_idx, held: None });
         }
         if !any {
-            errors.push(wrong(pattern, "no output has such a name".into()));
+            let outputs: Vec<&str> = graph.outputs.iter().map(|(name, _)| name.as_str()).collect();
+            let known = known(&pattern.0, "output", &outputs);
+            errors.push(wrong(pattern, format!("no output has the name \"{}\"{known}", pattern.0)));
         }
     }
     errors.or_ok(out)

@@ -47,43 +47,50 @@ pub fn join(a: &Rows, b: &Rows) -> Option<Rows> {
     })
 }
 
-/// The groups with the least predicted time, in order. Nothing if some operator does not fit even alone.
-pub fn cascades(ops: &[Rows], pad: &Scratchpad) -> Option<Vec<Group>> {
-    // Least time of the first operators, and the group that ends there.
-    let mut best: Vec<(u64, Option<Group>)> = vec![(0, None)];
-    for end in 1..=ops.len() {
-        let mut least: Option<(u64, Group)> = None;
-        let mut joined: Option<Rows> = None;
+/// Cuts a row of `n` into groups so that the sum of their times is least: for each group its first member, its length and
+/// what `group` said of it. `group` gives time and plan of members `first..first + n`, or nothing where they cannot run as one;
+/// of equals the one with fewer members is taken. Nothing if some member has no plan even alone.
+pub fn partition<T: Clone>(
+    n: usize,
+    mut group: impl FnMut(usize, usize) -> Option<(u64, T)>,
+) -> Option<Vec<(usize, usize, T)>> {
+    // Least time of the first members, and the group that ends there.
+    let mut best: Vec<(u64, Option<(usize, usize, T)>)> = vec![(0, None)];
+    for end in 1..=n {
+        let mut least: Option<(u64, (usize, usize, T))> = None;
         for first in (end.saturating_sub(MAX_GROUP)..end).rev() {
-            joined = match joined {
-                None => Some(ops[first]),
-                Some(rest) => join(&ops[first], &rest),
-            };
-            let Some(op) = &joined else { break };
             let (before, reachable) = &best[first];
             if reachable.is_none() && first > 0 {
                 continue;
             }
-            let Some(tiling) = choose(op, pad) else { continue };
-            let ns = before.saturating_add(tiling.predicted_ns);
+            let Some((ns, plan)) = group(first, end - first) else { continue };
+            let ns = before.saturating_add(ns);
             if least.as_ref().is_none_or(|(l, _)| ns < *l) {
-                least = Some((ns, Group { first, n: end - first, tiling }));
+                least = Some((ns, (first, end - first, plan)));
             }
         }
-        best.push(match least {
-            Some((ns, group)) => (ns, Some(group)),
-            None => (u64::MAX, None),
-        });
+        best.push(least.map_or((u64::MAX, None), |(ns, group)| (ns, Some(group))));
     }
     let mut groups = Vec::new();
-    let mut end = ops.len();
+    let mut end = n;
     while end > 0 {
         let group = best[end].1.clone()?;
-        end = group.first;
+        end = group.0;
         groups.push(group);
     }
     groups.reverse();
     Some(groups)
+}
+
+/// The groups with the least predicted time, in order. Nothing if some operator does not fit even alone.
+pub fn cascades(ops: &[Rows], pad: &Scratchpad) -> Option<Vec<Group>> {
+    let groups = partition(ops.len(), |first, n| {
+        let (last, before) = ops[first..first + n].split_last()?;
+        let joined = before.iter().rev().try_fold(*last, |rest, op| join(op, &rest))?;
+        let tiling = choose(&joined, pad)?;
+        Some((tiling.predicted_ns, tiling))
+    })?;
+    Some(groups.into_iter().map(|(first, n, tiling)| Group { first, n, tiling }).collect())
 }
 
 #[cfg(test)]

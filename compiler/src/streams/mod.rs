@@ -22,7 +22,8 @@ use std::collections::BTreeSet;
 
 /// A schedule must end this many thousandths earlier than one stream, or there is only one.
 const LEAST_GAIN_PERMILLE: u128 = 30;
-/// Several streams may make the arena so many thousandths larger than one stream's.
+/// Several streams may make the arena so many thousandths larger than one stream's. Where no schedule keeps to that, they
+/// must save at least as large a part of the time as they add to the memory, or there is one stream.
 const MOST_MEMORY_PERMILLE: u128 = 100;
 /// How much later than the quickest a schedule may end that needs less memory, in thousandths.
 const MOST_DELAY_PERMILLE: u128 = 50;
@@ -62,7 +63,8 @@ pub fn plan_with(
         return Ok((lowered, one));
     }
     let mut list = tasks::list(&lowered, &costs, &private_scratch(&lowered), target, n_streams);
-    let allowed = u128::from(memory::least(&lowered, &one)?.0) * (1000 + MOST_MEMORY_PERMILLE) / 1000;
+    let least = u128::from(memory::least(&lowered, &one)?.0);
+    let allowed = least * (1000 + MOST_MEMORY_PERMILLE) / 1000;
     for round in 0.. {
         let mut all = planner::all(&list, target, true);
         all.sort_by_key(|p| (p.timeline.end_ns, p.schedule.n_waits()));
@@ -80,6 +82,7 @@ pub fn plan_with(
         let whole = if bytes <= allowed { None } else { largest_scratch(&carried.lowered, &peak, &carried.tasks) };
         match whole.filter(|_| round < MAX_ROUNDS) {
             Some(task) => list.tasks[task].splits = 1,
+            None if bytes > allowed && !pays(least, bytes, one.predicted_ns, carried.schedule.predicted_ns) => break,
             None => {
                 let schedule = Schedule { sequential_ns: one.predicted_ns, ..carried.schedule };
                 return Ok((carried.lowered, schedule));
@@ -87,6 +90,12 @@ pub fn plan_with(
         }
     }
     Ok((lowered, one))
+}
+
+/// Whether more memory pays: the part of the time that is saved is no smaller than the part of the memory that is added.
+fn pays(least_bytes: u128, bytes: u128, one_ns: u64, ns: u64) -> bool {
+    let saved = u128::from(one_ns.saturating_sub(ns));
+    bytes.saturating_sub(least_bytes) * u128::from(one_ns) <= saved * least_bytes
 }
 
 /// Of schedules, the quickest first, the first that needs no more bytes than allowed, or else the smallest one; with its

@@ -46,11 +46,28 @@ impl Window {
         self.rows * self.row_bytes
     }
 
+    /// The same bytes in as few rows as can be: rows without gaps between them are one. Windows of the same bytes in the
+    /// same order are equal then, whatever they were cut for.
+    pub fn dense(&self) -> Self {
+        match self.rows <= 1 || self.stride == self.row_bytes {
+            true => Self::flat(self.buffer, self.off, self.bytes()),
+            false => *self,
+        }
+    }
+
+    /// Whether the two could share a byte.
+    pub fn meets(&self, other: &Self) -> bool {
+        self.buffer == other.buffer && self.off < other.off + other.reach() && other.off < self.off + self.reach()
+    }
+
     /// From the first byte to the last one, gaps included.
     pub fn reach(&self) -> u64 {
         self.rows.saturating_sub(1) * self.stride + self.row_bytes
     }
 }
+
+/// All of a call's work.
+pub const WHOLE_PPM: u64 = 1_000_000;
 
 /// A piece of a call.
 #[derive(Clone, Debug)]
@@ -59,8 +76,25 @@ pub struct Piece {
     pub call: Box<dyn Call>,
     /// A window for each operand, in order.
     pub windows: Vec<Window>,
-    /// The part of the call's work in it, in thousandths, at least 1.
-    pub permille: u64,
+    /// The part of the call's work in it, in millionths, at least 1.
+    pub ppm: u64,
+    /// It fills what it writes, so that nothing of that must be there before.
+    pub fills: bool,
+}
+
+impl Piece {
+    /// What the piece makes: where that stands among its operands.
+    pub fn result(&self) -> Option<usize> {
+        result(&*self.call)
+    }
+}
+
+/// Where a call's only result stands among its operands.
+fn result(call: &dyn Call) -> Option<usize> {
+    let operands = call.operands();
+    let mut written = operands.iter().enumerate().filter(|(_, o)| o.writes() && o.name != "scratch");
+    let (first, _) = written.next()?;
+    written.next().is_none().then_some(first)
 }
 
 /// A call's fields by name, as far as they are constant.
@@ -257,12 +291,11 @@ pub fn whole(call: &dyn Call) -> Option<Piece> {
     };
     let windows = operands.iter().map(window).collect::<Option<Vec<_>>>()?;
     for (i, a) in windows.iter().enumerate().filter(|(i, _)| operands[*i].writes()) {
-        let over = |b: &Window| a.buffer == b.buffer && a.off < b.off + b.reach() && b.off < a.off + a.reach();
-        if windows.iter().enumerate().any(|(j, b)| j != i && over(b)) {
+        if windows.iter().enumerate().any(|(j, b)| j != i && a.meets(b)) {
             return None;
         }
     }
-    Some(Piece { call: call.boxed(), windows, permille: 1000 })
+    Some(Piece { call: call.boxed(), windows, ppm: WHOLE_PPM, fills: false })
 }
 
 /// The piece with these blocks and rows of the result.
@@ -280,8 +313,8 @@ pub fn piece(call: &dyn Call, blocks: Range<u64>, rows: Range<u64>) -> Option<Pi
         Cut::Flat(n) => flat(call, n, &rows),
         Cut::Gemm => gemm(call, &f, &blocks, &rows),
     }?;
-    let part = (blocks.end - blocks.start) * (rows.end - rows.start) * 1000;
-    out.permille = part.div_ceil(extent.blocks * extent.rows).max(1);
+    let part = (blocks.end - blocks.start) * (rows.end - rows.start) * WHOLE_PPM;
+    out.ppm = part.div_ceil(extent.blocks * extent.rows).max(1);
     Some(out)
 }
 
@@ -301,7 +334,55 @@ fn rebuilt(call: &dyn Call, nums: &[(&str, u64)], window: impl Fn(&CallOperand) 
     copy.relocate(&mut |o: &mut Operand<Dim>| {
         o.bytes = Dim::Const(sizes.next().map_or(0, Window::bytes) as i64);
     });
-    Some(Piece { call: copy, windows, permille: 1000 })
+    Some(Piece { call: copy, windows, ppm: WHOLE_PPM, fills: true })
+}
+
+/// The piece that makes this part of the call's result, with all its blocks: rows of it, or of an element-wise kernel
+/// whatever elements they are. `None` where no piece makes just that.
+pub fn piece_for(call: &dyn Call, wanted: &Window) -> Option<Piece> {
+    let f = Fields::of(call)?;
+    let (cut, extent) = cut(call, &f)?;
+    let at = result(call)?;
+    let piece = match cut {
+        Cut::Flat(n) => same_elements(call, n, at, wanted)?,
+        _ if extent.rows == 1 => whole(call)?,
+        _ => {
+            let row = |r: u64| piece(call, 0..extent.blocks, r..r + 1).map(|p| p.windows[at]);
+            let (first, second) = (row(0)?, row(1)?);
+            let start = wanted.off.checked_sub(first.off)? / (second.off - first.off).max(1);
+            let n = wanted.bytes() / first.bytes().max(1);
+            piece(call, 0..extent.blocks, start..start + n)?
+        }
+    };
+    (piece.windows[at].dense() == wanted.dense()).then_some(piece)
+}
+
+/// Those elements of an element-wise kernel's `n`, wherever they lie; operand `at` is its result.
+fn same_elements(call: &dyn Call, n: u64, at: usize, wanted: &Window) -> Option<Piece> {
+    let y = call.operands().into_iter().nth(at)?;
+    let of = y.dtype.size_bytes() as u64;
+    let before = wanted.off.checked_sub(y.operand.off)?;
+    let fits = wanted.buffer == y.operand.mem && before + wanted.reach() <= n * of;
+    let whole = [before, wanted.row_bytes, wanted.stride].iter().all(|bytes| bytes % of == 0);
+    let window = |o: &CallOperand| {
+        let bytes = o.operand.bytes.as_const().and_then(|b| u64::try_from(b).ok())?;
+        let element = o.dtype.size_bytes() as u64;
+        if bytes != n * element {
+            return Some(Window::flat(o.operand.mem, o.operand.off, bytes));
+        }
+        let scaled = |bytes: u64| bytes / of * element;
+        let (row_bytes, stride) = (scaled(wanted.row_bytes), scaled(wanted.stride));
+        Some(Window {
+            buffer: o.operand.mem,
+            off: o.operand.off + scaled(before),
+            rows: wanted.rows,
+            row_bytes,
+            stride,
+        })
+    };
+    let count = wanted.bytes() / of;
+    let piece = (fits && whole && count > 0).then(|| rebuilt(call, &[("n", count)], window))??;
+    Some(Piece { ppm: (count * WHOLE_PPM).div_ceil(n).max(1), ..piece })
 }
 
 /// Input rows of output rows: the first, one past the last, and the padding above them; `None` where all is padding.

@@ -5,10 +5,12 @@
 //! runs it and the steps it must wait for beyond its data. A value that only whole calls on the device touch stays in its
 //! memory as long as there is room; all others lie in the host's, and every piece loads and stores what it needs. The next
 //! piece's loads stand before a piece's computing where both fit, so that they overlap; a window that the piece before
-//! had already is not loaded again.
+//! had already is not loaded again. Calls of a cascade ([`Cascade`]) are cut into strips in place of pieces: a strip's calls
+//! compute one after the other, and what lies between them is neither stored nor loaded.
 //! Invariant: the steps' order is one in which everything is right, one after the other.
 
-use super::cut::{self, Piece, Window};
+use super::cascade::{self, Cascade};
+use super::cut::{self, Piece, WHOLE_PPM, Window};
 use super::fit::{Fit, Pad};
 use crate::error::{CompileError, Stage};
 use crate::ir::Dim;
@@ -38,6 +40,13 @@ pub struct OnDevice {
     pub compute_ns: u64,
 }
 
+impl OnDevice {
+    /// Time of a piece of it, launch included.
+    pub fn ns(&self, piece: &Piece, pad: &Pad) -> u64 {
+        pad.launch_ns + (u128::from(self.compute_ns) * u128::from(piece.ppm)).div_ceil(u128::from(WHOLE_PPM)) as u64
+    }
+}
+
 /// The result.
 #[derive(Debug, Default)]
 pub struct Expanded {
@@ -53,10 +62,10 @@ pub struct Expanded {
     pub needs: Vec<Vec<usize>>,
 }
 
-/// A piece with the steps that make it up, before they are put in order.
+/// A piece, or the pieces of a strip, with the steps that make it up, before they are put in order.
 struct Job {
     loads: Vec<NewStep>,
-    compute: NewStep,
+    computes: Vec<NewStep>,
     stores: Vec<NewStep>,
     /// May be loaded while the piece before computes.
     early: bool,
@@ -95,15 +104,28 @@ fn error(message: impl Into<String>) -> CompileError {
     CompileError::new(Stage::Plan, message)
 }
 
+/// A piece of a call, on its way to a job.
+struct Part<'a> {
+    /// The call's place among the steps.
+    i: usize,
+    step: &'a Step,
+    device: OnDevice,
+    piece: Piece,
+    /// Its result goes to the host's memory, unless it stays as a whole.
+    stored: bool,
+}
+
 /// Expands. `fill_permille` is the part of the memory that residents and early loads may fill.
 pub fn expand(
     lowered: Lowered,
     on: &[Option<OnDevice>],
+    cascades: &[Cascade],
     pad: &Pad,
     fill_permille: u64,
 ) -> Result<Expanded, CompileError> {
     let room = pad.capacity_bytes / 1000 * fill_permille;
-    let (resident, crowd) = residents(&lowered, on, pad, room);
+    let grouped: BTreeSet<usize> = cascades.iter().flat_map(|c| c.first..c.first + c.n).collect();
+    let (resident, crowd) = residents(&lowered, on, &grouped, pad, room);
     let mut read_by_host = vec![false; lowered.buffers.len()];
     for place in &lowered.outputs {
         read_by_host[place.buffer as usize] = true;
@@ -123,19 +145,25 @@ pub fn expand(
         read_by_host,
         items: Vec::new(),
     };
-    for (i, step) in std::mem::take(&mut lowered.steps).into_iter().enumerate() {
+    let steps = std::mem::take(&mut lowered.steps);
+    for (i, step) in steps.iter().enumerate() {
         match on[i] {
+            _ if grouped.contains(&i) => {
+                if let Some(group) = cascades.iter().find(|c| c.first == i) {
+                    it.cascade(group, &steps, on)?;
+                }
+            }
             None => {
                 for o in step.call.operands().iter().filter(|o| o.writes()) {
                     it.written(o.operand.mem);
                     it.fresh[o.operand.mem as usize] = true;
                 }
-                it.items.push(Item::Host(step));
+                it.items.push(Item::Host(Step { call: step.call.boxed(), node_idx: step.node_idx }));
             }
             Some(device) => {
                 // The call's own tiles may overlap if that was counted; whole calls if the memory has room for both.
                 let roomy = i > 0 && crowd[i - 1].saturating_add(crowd[i]) <= room;
-                it.call(i, &step, device, roomy)?;
+                it.call(i, step, device, roomy)?;
             }
         }
     }
@@ -145,14 +173,20 @@ pub fn expand(
 
 /// Which values stay in the device's memory and until which step; and for every step the bytes it needs in it, with what
 /// stays meanwhile.
-fn residents(lowered: &Lowered, on: &[Option<OnDevice>], pad: &Pad, room: u64) -> (BTreeMap<u32, usize>, Vec<u64>) {
+fn residents(
+    lowered: &Lowered,
+    on: &[Option<OnDevice>],
+    grouped: &BTreeSet<usize>,
+    pad: &Pad,
+    room: u64,
+) -> (BTreeMap<u32, usize>, Vec<u64>) {
     let mut writers: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     let mut life: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
     let mut elsewhere: BTreeSet<u32> = lowered.outputs.iter().map(|p| p.buffer).collect();
     let whole_buffer =
         |o: &lower::CallOperand| o.operand.off == 0 && o.operand.bytes == lowered.buffers[o.operand.mem as usize].bytes;
     for (i, step) in lowered.steps.iter().enumerate() {
-        let here = on[i].is_some_and(|d| d.fit.is_whole());
+        let here = on[i].is_some_and(|d| d.fit.is_whole()) && !grouped.contains(&i);
         for o in step.call.operands() {
             let b = o.operand.mem;
             if o.writes() {
@@ -173,7 +207,11 @@ fn residents(lowered: &Lowered, on: &[Option<OnDevice>], pad: &Pad, room: u64) -
     for (i, step) in lowered.steps.iter().enumerate() {
         let Some(device) = on[i] else { continue };
         let operands: BTreeSet<u32> = step.call.operands().iter().map(|o| o.operand.mem).collect();
-        let own = if device.fit.is_whole() { operands.iter().map(|&b| size(b)).sum() } else { pad.capacity_bytes };
+        let own = if device.fit.is_whole() && !grouped.contains(&i) {
+            operands.iter().map(|&b| size(b)).sum()
+        } else {
+            pad.capacity_bytes
+        };
         loop {
             let beside = |b: &&u32| life[b].0 < i && i <= life[b].1 && !operands.contains(b);
             let all: Vec<u32> = stay.iter().filter(beside).copied().collect();
@@ -211,75 +249,103 @@ impl Expansion<'_> {
             };
             let piece = piece.ok_or_else(|| error("a call on the device cannot be cut as planned"))?;
             let early = if t == 0 { roomy } else { device.fit.n_buffers > 1 };
-            let job = self.job(i, step, piece, device, early, t + 1 == n)?;
+            let job = self.job(vec![Part { i, step, device, piece, stored: true }], early, t + 1 == n)?;
             self.items.push(Item::Piece(job));
             self.n_pieces += 1;
         }
-        for o in step.call.operands().iter().filter(|o| o.writes()) {
-            self.fresh[o.operand.mem as usize] = false;
-        }
+        self.fetched(step);
         Ok(())
     }
 
-    /// The steps of a piece.
-    fn job(
-        &mut self,
-        i: usize,
-        step: &Step,
-        piece: Piece,
-        device: OnDevice,
-        early: bool,
-        last: bool,
-    ) -> Result<Job, CompileError> {
-        let operands = piece.call.operands();
-        let (mut loads, mut stores) = (Vec::new(), Vec::new());
-        let (mut reads, mut written) = (BTreeSet::new(), BTreeSet::new());
-        let mut places = Vec::new();
-        for (o, w) in operands.iter().zip(&piece.windows) {
-            let from = &self.buffers[w.buffer as usize];
-            let (name, scratch) = (from.name.clone(), from.kind == BufferKind::Scratch && o.name == "scratch");
-            if scratch || o.role == Role::Write || (o.role == Role::Update && !self.holds_something(w.buffer)) {
-                places.push(self.on_device(name, w.bytes()));
-                continue;
-            }
-            let stays = self.resident.get(&w.buffer).is_some_and(|&until| until >= i);
-            let cached = self.cache.get(w).filter(|(_, used)| stays || used + 1 >= self.n_pieces).map(|c| c.0);
-            let place = match cached {
-                Some(place) => place,
-                None => {
-                    let place = self.on_device(name, w.bytes());
-                    let handshake = std::mem::replace(&mut self.fresh[w.buffer as usize], false);
-                    loads.push(self.transfer(w, place, Lane::Load, handshake, step.node_idx)?);
-                    reads.insert(w.buffer);
-                    place
-                }
+    /// The strips of a cascade.
+    fn cascade(&mut self, group: &Cascade, steps: &[Step], on: &[Option<OnDevice>]) -> Result<(), CompileError> {
+        let members = group.first..group.first + group.n;
+        let calls: Vec<&dyn lower::Call> = steps[members.clone()].iter().map(|s| &*s.call).collect();
+        let strips = group.strips();
+        let n = strips.len();
+        for (t, rows) in strips.into_iter().enumerate() {
+            let wrong = || error("a cascade on the device cannot be cut as planned");
+            let pieces = cascade::strip(&calls, rows).ok_or_else(wrong)?;
+            let part = |(i, piece): (usize, Piece)| {
+                let device = on[i].ok_or_else(wrong)?;
+                Ok::<_, CompileError>(Part { i, step: &steps[i], device, piece, stored: group.stored.contains(&i) })
             };
-            places.push(place);
-            if !o.writes() {
-                self.cache.insert(*w, (place, self.n_pieces));
-            }
+            let parts = members.clone().zip(pieces).map(part).collect::<Result<Vec<_>, _>>()?;
+            let job = self.job(parts, t > 0 && group.n_buffers > 1, t + 1 == n)?;
+            self.items.push(Item::Piece(job));
+            self.n_pieces += 1;
         }
-        for ((o, w), &place) in operands.iter().zip(&piece.windows).zip(&places) {
-            if !o.writes() || o.name == "scratch" {
-                continue;
-            }
-            self.written(w.buffer);
-            if self.resident.contains_key(&w.buffer) {
-                self.cache.insert(*w, (place, self.n_pieces));
-                continue;
-            }
-            let handshake = last && self.read_by_host[w.buffer as usize];
-            stores.push(self.transfer(w, place, Lane::Store, handshake, step.node_idx)?);
-            written.insert(w.buffer);
+        steps[members].iter().for_each(|step| self.fetched(step));
+        Ok(())
+    }
+
+    /// The device made what the call writes: nothing to fetch from the host.
+    fn fetched(&mut self, step: &Step) {
+        for o in step.call.operands().iter().filter(|o| o.writes()) {
+            self.fresh[o.operand.mem as usize] = false;
         }
-        let mut call = piece.call;
-        let mut at = places.into_iter();
-        call.relocate(&mut |o| (o.mem, o.off) = (at.next().unwrap_or(u32::MAX), 0));
-        let ns =
-            self.pad.launch_ns + (u128::from(device.compute_ns) * u128::from(piece.permille)).div_ceil(1000) as u64;
-        let step = Step { call, node_idx: step.node_idx };
-        let compute = NewStep { step, lane: Lane::Compute, ns, handshake: false };
-        Ok(Job { loads, compute, stores, early, reads, writes: written })
+    }
+
+    /// The steps of a piece, or of the pieces of a strip.
+    fn job(&mut self, parts: Vec<Part<'_>>, early: bool, last: bool) -> Result<Job, CompileError> {
+        let (mut loads, mut computes, mut stores) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut reads, mut written) = (BTreeSet::new(), BTreeSet::new());
+        // What the strip has made so far.
+        let mut made: BTreeMap<Window, u32> = BTreeMap::new();
+        for Part { i, step, device, piece, stored } in parts {
+            let operands = piece.call.operands();
+            let mut places = Vec::new();
+            for (o, w) in operands.iter().zip(&piece.windows) {
+                let from = &self.buffers[w.buffer as usize];
+                let (name, scratch) = (from.name.clone(), from.kind == BufferKind::Scratch && o.name == "scratch");
+                let begins = o.role == Role::Update && (piece.fills || !self.holds_something(w.buffer));
+                if scratch || o.role == Role::Write || begins {
+                    places.push(self.on_device(name, w.bytes()));
+                    continue;
+                }
+                if let Some(&place) = made.get(&w.dense()).filter(|_| !o.writes()) {
+                    places.push(place);
+                    continue;
+                }
+                let stays = self.resident.get(&w.buffer).is_some_and(|&until| until >= i);
+                let cached = self.cache.get(w).filter(|(_, used)| stays || used + 1 >= self.n_pieces).map(|c| c.0);
+                let place = match cached {
+                    Some(place) => place,
+                    None => {
+                        let place = self.on_device(name, w.bytes());
+                        let handshake = std::mem::replace(&mut self.fresh[w.buffer as usize], false);
+                        loads.push(self.transfer(w, place, Lane::Load, handshake, step.node_idx)?);
+                        reads.insert(w.buffer);
+                        place
+                    }
+                };
+                places.push(place);
+                if !o.writes() {
+                    self.cache.insert(*w, (place, self.n_pieces));
+                }
+            }
+            for ((o, w), &place) in operands.iter().zip(&piece.windows).zip(&places) {
+                if !o.writes() || o.name == "scratch" {
+                    continue;
+                }
+                self.written(w.buffer);
+                made.insert(w.dense(), place);
+                if self.resident.contains_key(&w.buffer) {
+                    self.cache.insert(*w, (place, self.n_pieces));
+                } else if stored {
+                    let handshake = last && self.read_by_host[w.buffer as usize];
+                    stores.push(self.transfer(w, place, Lane::Store, handshake, step.node_idx)?);
+                    written.insert(w.buffer);
+                }
+            }
+            let ns = device.ns(&piece, self.pad);
+            let mut call = piece.call;
+            let mut at = places.into_iter();
+            call.relocate(&mut |o| (o.mem, o.off) = (at.next().unwrap_or(u32::MAX), 0));
+            let step = Step { call, node_idx: step.node_idx };
+            computes.push(NewStep { step, lane: Lane::Compute, ns, handshake: false });
+        }
+        Ok(Job { loads, computes, stores, early, reads, writes: written })
     }
 
     /// Whether anybody has written the buffer so far.
@@ -350,7 +416,10 @@ fn ordered(lowered: Lowered, items: Vec<Item>) -> Expanded {
         if let Some((_, stores)) = before.last().filter(|_| !job.early) {
             needs.extend(stores);
         }
-        let computed = out.push(job.compute, needs);
+        let mut computed = 0;
+        for compute in job.computes {
+            computed = out.push(compute, std::mem::take(&mut needs));
+        }
         let stores = job.stores.into_iter().map(|s| out.push(s, Vec::new())).collect();
         before.push((computed, stores));
         if before.len() > 2 {

@@ -36,18 +36,20 @@ impl Pad {
             let latency = link.dma.map_or(0, |d| target.dmas[d.idx()].latency_ns);
             Some((link.copy_bytes_per_s?, latency))
         };
+        // Without engines of its own, the device has one queue for both directions, and that one a rate.
+        let one_engine = to.dma.is_none() && from.dma.is_none();
         Some(Self {
             capacity_bytes: memory.capacity_bytes,
             alignment_bytes: memory.alignment_bytes,
             load: rate(to)?,
-            store: rate(from)?,
-            // Without engines of its own, the device has one queue for both directions.
-            one_engine: to.dma.is_none() && from.dma.is_none(),
+            store: if one_engine { rate(to)? } else { rate(from)? },
+            one_engine,
             launch_ns: target.device(device).launch_ns,
         })
     }
 
-    fn aligned(&self, window: &Window) -> u64 {
+    /// Size of a window in the memory.
+    pub fn aligned(&self, window: &Window) -> u64 {
         window.bytes().next_multiple_of(self.alignment_bytes)
     }
 
@@ -162,7 +164,7 @@ pub fn fit(call: &dyn Call, buffers: &[Buffer], pad: &Pad, compute_ns: u64) -> R
 }
 
 /// n, n/2, n/4, … 1, rounded up.
-fn halves(n: u64) -> Vec<u64> {
+pub(super) fn halves(n: u64) -> Vec<u64> {
     let mut all = vec![n];
     while let Some(&last) = all.last().filter(|&&last| last > 1) {
         all.push(last.div_ceil(2));

@@ -3,6 +3,7 @@
 //! A claim's cost is that of its kernel calls: as a whole where the operands fit the memory, else in tiles with their
 //! transfers ([`fit`]); what fits neither way is declined, and the reason says by how much.
 
+pub mod cascade;
 pub mod cut;
 pub mod expand;
 pub mod fit;

@@ -14,8 +14,8 @@ pub const LANES: [Lane; 4] = [Lane::Host, Lane::Load, Lane::Compute, Lane::Store
 type Clock = [usize; 4];
 
 /// The streams. `host_ns` are the times of the host's steps, in the list's order; times of other steps are the device's,
-/// with `handshake_ns` where a value changes devices.
-pub fn schedule(expanded: &Expanded, host_ns: &dyn Fn(usize) -> u64, handshake_ns: u64) -> Schedule {
+/// with the handshake of the engine where a value changes devices: of that which loads, of that which stores.
+pub fn schedule(expanded: &Expanded, host_ns: &dyn Fn(usize) -> u64, handshake_ns: [u64; 2]) -> Schedule {
     let steps = &expanded.lowered.steps;
     let n_buffers = expanded.lowered.buffers.len();
     let mut out = Schedule { streams: vec![Vec::new(); LANES.len()], ..Schedule::default() };
@@ -57,7 +57,8 @@ pub fn schedule(expanded: &Expanded, host_ns: &dyn Fn(usize) -> u64, handshake_n
             out.streams[lane].push(StreamStep::Wait { stream, count: needed[stream] });
             now[lane].iter_mut().zip(clock).for_each(|(a, b)| *a = (*a).max(b));
         }
-        let handshake = if expanded.handshake[i] { handshake_ns } else { 0 };
+        let engine = usize::from(expanded.lanes[i] == Lane::Store);
+        let handshake = if expanded.handshake[i] { handshake_ns[engine] } else { 0 };
         let ns = if expanded.lanes[i] == Lane::Host { host_ns(i) } else { expanded.ns[i] + handshake };
         out.sequential_ns = out.sequential_ns.saturating_add(ns);
         let end = begin.saturating_add(ns);

@@ -1,8 +1,10 @@
 //! Whole plans for the NPU, run in the compiler and compared with the CPU's: tiled for small memories, with random shapes;
 //! and plans that were tampered with, which the verifier must refuse.
 
+mod cascades;
+
 use super::expand::Lane;
-use super::plan::{device, plan};
+use super::plan::{device, plan_with};
 use crate::exec;
 use crate::ir::{Attr, Graph, Layout, Node, Tensor, TensorType, Value, ValueId};
 use crate::lower;
@@ -66,6 +68,10 @@ fn soc(sram_bytes: u64) -> Target {
 
 /// Everything on the NPU that it takes; the number of nodes there.
 fn on_npu(graph: &Graph, target: &Target) -> Option<(Program, Expectation, usize)> {
+    planned(graph, target, true)
+}
+
+fn planned(graph: &Graph, target: &Target, cascades: bool) -> Option<(Program, Expectation, usize)> {
     let npu = device(target).unwrap();
     let tasks = crate::ep::tasks::tasks(graph, target, &crate::ep::Providers::default(), &[]).unwrap();
     let nodes: Vec<bool> = tasks.graph.nodes.iter().map(|n| n.cost_ns[npu.idx()].is_some()).collect();
@@ -74,7 +80,8 @@ fn on_npu(graph: &Graph, target: &Target) -> Option<(Program, Expectation, usize
         return None;
     }
     let lowered = lower::lower(graph).unwrap_or_else(|e| panic!("{e}"));
-    let (lowered, schedule, device) = plan(graph, lowered, target, npu, &nodes).unwrap_or_else(|e| panic!("{e}"));
+    let (lowered, schedule, device) = plan_with(graph, lowered, target, npu, &nodes, (&Default::default(), cascades))
+        .unwrap_or_else(|e| panic!("{e}"));
     let expected = verify::expectation(&lowered);
     let arena = memory::plan_on_streams(&lowered, &schedule).unwrap_or_else(|e| panic!("{e}"));
     let program = assemble_on(graph, lowered, schedule, arena, Some(device), &[], Meta::default());

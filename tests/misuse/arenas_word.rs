@@ -1,0 +1,3 @@
+kiln::include_model!("models/net.onnx", arenas = both);
+
+fn main() {}

@@ -1,0 +1,3 @@
+kiln::include_model!("models/net.onnx", profile = "models/times.json");
+
+fn main() {}

@@ -10,6 +10,7 @@ pub mod view;
 
 mod arg;
 mod attention;
+mod axes;
 mod batch_norm;
 mod binary;
 mod broadcast;

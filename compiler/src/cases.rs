@@ -246,6 +246,8 @@ impl DataSet {
         let small = |t: &Tensor| match t.dtype() {
             Dtype::Str => false,
             Dtype::I64 | Dtype::I32 => t.dims().len() <= 1 && t.numel() <= 256,
+            // Scales of a few axes.
+            Dtype::F32 => t.dims().len() <= 1 && t.numel() <= 8,
             _ => t.dims().len() <= 1 && t.numel() == 1,
         };
         self.inputs.iter().enumerate().filter(|(_, t)| small(t)).map(|(i, t)| (i, t.clone())).collect()

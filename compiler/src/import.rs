@@ -75,6 +75,12 @@ pub fn import(model: &onnx::Model, options: &ImportOptions) -> Result<Graph, Com
         return Err(errors);
     }
     fill(&mut graph, &model.graph, &mut scope, None, &mut errors);
+    bound_results(&mut graph, &model.graph, options);
+    for (name, bounds) in made_bounds(&graph, options) {
+        if let Err(e) = read_made(&mut graph, &name, bounds) {
+            errors.push(e.at(format!("dim \"{name}[…]\"")));
+        }
+    }
     errors.or_ok(graph)
 }
 
@@ -115,6 +121,64 @@ fn value_bounds(
         }
     });
     bounds.collect::<Result<Vec<_>, _>>().map(Some)
+}
+
+/// Ranges are as long as their operands say in the run: the bounds that the user gives their lengths become their declared types.
+fn bound_results(graph: &mut Graph, source: &onnx::Graph, options: &ImportOptions) {
+    let made: Vec<ValueId> = graph.nodes.iter().filter(|n| n.is("Range")).filter_map(|n| n.output(0)).collect();
+    for v in made {
+        let name = graph.value(v).name.clone();
+        let info = source.value_infos.iter().chain(&source.outputs).find(|i| i.name == name);
+        let Some(onnx::Type::Tensor(dtype, dims)) = info.and_then(|i| i.ty.as_ref()) else { continue };
+        let extent = match dims.as_deref() {
+            None => Some(format!("{name}.0")),
+            Some([d]) => extent_name(&name, 0, d),
+            Some(_) => None,
+        };
+        let own = format!("{name}.0");
+        let bound = extent.and_then(|e| options.dims.get(&e).or_else(|| options.dims.get(&own)));
+        if let Some(DimBound::Range(min, max)) = bound {
+            graph.value_mut(v).ty = Some(TensorType::new(*dtype, vec![bounded_extent(*min, Some(*max))]).into());
+        }
+    }
+}
+
+/// The bounds that the user gives the elements of what nodes make, by the values' names.
+fn made_bounds(graph: &Graph, options: &ImportOptions) -> BTreeMap<String, BTreeMap<usize, (i64, i64)>> {
+    let mut out: BTreeMap<String, BTreeMap<usize, (i64, i64)>> = BTreeMap::new();
+    for (name, bound) in &options.dims {
+        let element = name.strip_suffix(']').and_then(|n| n.rsplit_once('['));
+        let Some((value, Ok(i))) = element.map(|(value, i)| (value, i.parse::<usize>())) else { continue };
+        if graph.inputs.iter().any(|v| graph.value(*v).name == value) {
+            continue;
+        }
+        let range = match bound {
+            DimBound::Fixed(v) => (*v, *v),
+            DimBound::Range(a, b) => (*a, *b),
+        };
+        out.entry(value.to_owned()).or_default().insert(i, range);
+    }
+    out
+}
+
+/// Reads the elements of a value that a node makes into symbols, for all that follows.
+fn read_made(graph: &mut Graph, name: &str, bounds: BTreeMap<usize, (i64, i64)>) -> Result<(), CompileError> {
+    let is_it = |graph: &Graph, v: &ValueId| graph.value(*v).name == name;
+    let makers = graph.nodes.iter().enumerate();
+    let mut found = makers.flat_map(|(at, n)| n.outputs.iter().flatten().map(move |v| (at, *v)));
+    let (at, made) = found.find(|(_, v)| is_it(graph, v)).ok_or_else(|| import_error("no node makes it"))?;
+    if bounds.len() > MAX_VALUES || bounds.keys().enumerate().any(|(i, k)| i != *k) {
+        let message = format!("each of its elements, at most {MAX_VALUES}, needs bounds, as in --dim '{name}[0]=1..N'");
+        return Err(import_error(message));
+    }
+    let bounds: Vec<(i64, i64)> = bounds.into_values().collect();
+    let value = graph.value(made).clone();
+    let read = graph.add_value(value);
+    graph.substitute(&BTreeMap::from([(made, read)]));
+    let slot = graph.nodes.iter().map(read_ints::slots_end).max().unwrap_or(0);
+    // What makes it still does.
+    graph.nodes.insert(at + 1, read_ints::node(&format!("{name} read"), [made, read], &bounds, slot));
+    Ok(())
 }
 
 /// Reads the elements of a graph input into symbols.
@@ -160,13 +224,25 @@ pub fn check_dims(model: &onnx::Model, options: &ImportOptions) -> Result<(), Co
             free.extend(extent_name(&info.name, axis, dim));
         }
     }
+    elements.extend(model.graph.nodes.iter().flat_map(|n| &n.outputs).map(|name| format!("{name}[")));
     let list = || match free.is_empty() {
         true => "all sizes of its inputs are fixed".to_owned(),
         false => format!("it has {}", free.iter().map(|n| Quoted(n).to_string()).collect::<Vec<_>>().join(", ")),
     };
     let mut errors = CompileErrors::default();
+    let ranges = model.graph.nodes.iter().filter(|n| n.op_type == "Range").flat_map(|n| &n.outputs);
+    let lengths: Vec<String> = ranges.map(|name| format!("{name}.0")).collect();
+    let declared = model.graph.outputs.iter().chain(&model.graph.value_infos);
+    let named = declared.filter(|i| lengths.contains(&format!("{}.0", i.name)));
+    let named = named.filter_map(|i| match &i.ty {
+        Some(onnx::Type::Tensor(_, Some(dims))) => extent_name(&i.name, 0, dims.first()?),
+        _ => None,
+    });
+    let lengths: Vec<String> = named.chain(lengths.iter().cloned()).collect();
     let is_element = |name: &str| name.ends_with(']') && elements.iter().any(|e| name.starts_with(e.as_str()));
-    for name in options.dims.keys().filter(|name| !free.contains(*name) && !is_element(name)) {
+    for name in
+        options.dims.keys().filter(|name| !free.contains(*name) && !is_element(name) && !lengths.contains(*name))
+    {
         let message = format!("the model has no free dimension of this name: {}", list());
         errors.push(import_error(message).at(format!("dim \"{name}\"")));
     }

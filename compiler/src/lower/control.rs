@@ -68,9 +68,15 @@ impl Control {
         std::iter::once(self.head.as_ref()).chain(self.bodies.iter().flatten().map(|s| s.call.as_ref()))
     }
 
-    /// The operands of the head and of all calls in the bodies, for the verifier.
+    /// The operands of the head and of all calls in the bodies, and in bodies inside of them: for the verifier, and to find the
+    /// constants that are read.
     pub fn inner_operands(&self) -> Vec<CallOperand> {
-        self.calls().flat_map(|c| c.operands()).collect()
+        let each = |c: &dyn Call| {
+            let mut all = c.operands();
+            all.extend(c.control().map(Control::inner_operands).unwrap_or_default());
+            all
+        };
+        self.calls().flat_map(each).collect()
     }
 }
 

@@ -66,8 +66,14 @@ pub struct Decoded {
 pub fn read(path: impl AsRef<Path>) -> Result<Decoded, CompileErrors> {
     let path = path.as_ref();
     let bytes = std::fs::read(path)
-        .map_err(|io| CompileError::new(Stage::Read, format!("cannot read {}: {io}", path.display())))?;
+        .map_err(|io| CompileError::new(Stage::Read, format!("cannot read {}: {io}{}", path.display(), meant(path))))?;
     decode(Bytes::from(bytes), path.parent())
+}
+
+/// What may have been meant by a folder: the model in it.
+fn meant(path: &Path) -> String {
+    let model = path.join("model.onnx");
+    if model.is_file() { format!(": did you mean {}?", model.display()) } else { String::new() }
 }
 
 /// Decodes a model from memory. External data is looked for in `folder`; without one it is an error.

@@ -1,7 +1,8 @@
 //! Scan as opset 8 has it: a batch of sequences, each scanned on its own.
 //!
 //! In: a decoded, checked graph. Out: each such Scan as a Loop over the batch, whose body takes one sequence of every operand
-//! and scans it as opset 9 does. The lengths of the sequences (the first operand) must not be given.
+//! and scans it as opset 9 does. Where the lengths of the sequences are given (the first operand), every sequence is scanned to
+//! its longest extent, but behind its length states stay as they are and results are zeros.
 //! Source: <https://onnx.ai/onnx/operators/onnx__Scan.html#scan-8>.
 
 use super::decode::error;
@@ -19,14 +20,18 @@ pub(super) fn rewrite(graph: &mut Graph, errors: &mut CompileErrors) {
         }
         if node.domain != ONNX_DOMAIN || node.op_type != "Scan" || node.version >= 9 {
             out.push(node);
-        } else if node.input(0).is_some() {
-            let message = "sequences of different lengths are not supported: leave this input out";
-            errors.push(error(message).at_node(node.label(), &node.op_type).at_input(0));
+        } else if node.input(0).is_some() && has_reversed(&node) {
+            let message = "sequences of different lengths that are scanned in reverse are not supported";
+            errors.push(error(message).at_node(node.label(), &node.op_type).at_attribute("directions"));
         } else {
             out.extend(over_batch(node));
         }
     }
     graph.nodes = out;
+}
+
+fn has_reversed(node: &Node) -> bool {
+    matches!(node.attributes.get("directions"), Some(Attribute::Ints(v)) if v.iter().any(|d| *d != 0))
 }
 
 fn plain(name: &str, op: &str, version: i64, inputs: &[&str], output: &str) -> Node {
@@ -45,12 +50,12 @@ fn info(name: &str, ty: Option<Type>) -> ValueInfo {
 }
 
 /// `B = Shape(operand)[0]`, then a Loop of `B` iterations whose stacked results are the node's.
-fn over_batch(node: Node) -> [Node; 3] {
+fn over_batch(mut node: Node) -> Vec<Node> {
     let label = node.label().to_owned();
     // Names that no file has: ONNX's are words, and these must not hide what the scanned body captures.
     let name = |what: &str| format!("{label} (one sequence)/{what}");
     let (sizes, batch, trip, go, on) = (name("sizes"), name("batch"), name("trip"), name("go"), name("on"));
-    let operands = &node.inputs[1..];
+    let operands = node.inputs[1..].to_vec();
     let last = operands.last().map_or("", String::as_str);
     let mut sizes_node = plain(&label, "Shape", 15, &[last], &sizes);
     sizes_node.attributes = BTreeMap::from([("start".into(), Attribute::Int(0)), ("end".into(), Attribute::Int(1))]);
@@ -75,6 +80,17 @@ fn over_batch(node: Node) -> [Node; 3] {
         body.nodes.push(gather);
         ones.push(one);
     }
+    let mut before = Vec::new();
+    if let Some(lengths) = node.input(0).map(str::to_owned) {
+        let (length, steps) = (name("length"), name("steps"));
+        let mut gather = plain(&label, "Gather", 11, &[&lengths, &trip], &length);
+        gather.attributes.insert("axis".into(), Attribute::Int(0));
+        body.nodes.push(gather);
+        before = all_steps(&label, last, &steps, &name);
+        ones.push(steps);
+        node.attributes.remove("directions");
+        until(&mut node, &label, &length, &name);
+    }
     let results: Vec<String> = (0..node.outputs.len()).map(|i| name(&format!("result{i}"))).collect();
     let mut attributes = node.attributes.clone();
     if let Some(directions) = attributes.remove("directions") {
@@ -87,7 +103,55 @@ fn over_batch(node: Node) -> [Node; 3] {
     over.outputs = node.outputs;
     over.attributes.insert("body".into(), Attribute::Graph(Box::new(body)));
     over.doc = node.doc;
-    [sizes_node, batch_node, over]
+    before.extend([sizes_node, batch_node, over]);
+    before
+}
+
+fn constant(label: &str, value: i64, output: &str) -> Node {
+    let mut node = plain(label, "Constant", 12, &[], output);
+    node.attributes.insert("value_int".into(), Attribute::Int(value));
+    node
+}
+
+/// `steps`: the numbers of the iterations over the second axis of `operand`.
+fn all_steps(label: &str, operand: &str, steps: &str, name: &dyn Fn(&str) -> String) -> Vec<Node> {
+    let (sizes, longest, zero, one) = (name("step sizes"), name("longest"), name("zero"), name("one"));
+    let mut shape = plain(label, "Shape", 15, &[operand], &sizes);
+    shape.attributes = BTreeMap::from([("start".into(), Attribute::Int(1)), ("end".into(), Attribute::Int(2))]);
+    let mut squeeze = plain(label, "Squeeze", 11, &[&sizes], &longest);
+    squeeze.attributes = BTreeMap::from([("axes".into(), Attribute::Ints(vec![0]))]);
+    let range = plain(label, "Range", 11, &[&zero, &longest, &one], steps);
+    vec![shape, squeeze, constant(label, 0, &zero), constant(label, 1, &one), range]
+}
+
+/// Makes the scanned body look at the number of its iteration, a further scanned operand: from `length` on, states stay as they are
+/// and results are zeros.
+fn until(node: &mut Node, label: &str, length: &str, name: &dyn Fn(&str) -> String) {
+    let n_scanned = match node.attributes.get("num_scan_inputs") {
+        Some(Attribute::Int(n)) => *n,
+        _ => 0,
+    };
+    node.attributes.insert("num_scan_inputs".into(), Attribute::Int(n_scanned.saturating_add(1)));
+    let Some(Attribute::Graph(body)) = node.attributes.get_mut("body") else { return };
+    let n_states = body.inputs.len().saturating_sub(usize::try_from(n_scanned).unwrap_or(0));
+    let (step, within, zero) = (name("step"), name("within"), name("no result"));
+    body.inputs.push(info(&step, Some(Type::Tensor(Dtype::I64, Some(vec![])))));
+    body.nodes.push(plain(label, "Less", 9, &[&step, length], &within));
+    let states: Vec<String> = body.inputs.iter().take(n_states).map(|i| i.name.clone()).collect();
+    body.nodes.push(constant(label, 0, &zero));
+    for (i, output) in body.outputs.iter_mut().enumerate() {
+        let (made, kept) = (output.name.clone(), name(&format!("kept{i}")));
+        let other = match states.get(i) {
+            Some(state) => state.clone(),
+            None => {
+                let none = name(&format!("none{i}"));
+                body.nodes.push(plain(label, "CastLike", 15, &[&zero, &made], &none));
+                none
+            }
+        };
+        body.nodes.push(plain(label, "Where", 9, &[&within, &made, &other], &kept));
+        *output = info(&kept, None);
+    }
 }
 
 #[cfg(test)]
@@ -123,9 +187,26 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_refused() {
-        let wanted =
-            "node \"last\" (Scan), input 0: sequences of different lengths are not supported: leave this input out";
-        assert_eq!(problems(&running_sum("x")), wanted);
+    fn lengths_end_sequences_early() {
+        let mut m = running_sum("lengths");
+        let g = m.graph.as_mut().unwrap();
+        g.input.insert(0, typed(value("lengths", &[2]), 7));
+        let program = compile(&decoded(&m).unwrap(), &Options::default()).unwrap();
+        let start = Tensor::from_f32s(&[2, 2], &[0., 0., 100., 200.]);
+        let x = Tensor::from_f32s(&[2, 3, 2], &(1..=12).map(|v| v as f32).collect::<Vec<_>>());
+        let lengths = Tensor::from_i64s(&[2], &[3, 1]);
+        let got = exec::run_program_on(&program, &[lengths, start, x], Isa::detect()).unwrap();
+        assert_eq!(got[0], Tensor::from_f32s(&[2, 2], &[9., 12., 107., 208.]));
+        assert_eq!(got[1], Tensor::from_f32s(&[2, 3, 2], &[1., 2., 4., 6., 9., 12., 107., 208., 0., 0., 0., 0.]));
+    }
+
+    #[test]
+    fn lengths_in_reverse_are_refused() {
+        let mut m = running_sum("x");
+        let directions = ints("directions", &[1]);
+        m.graph.as_mut().unwrap().node[0].attribute.push(directions);
+        let wanted = "node \"last\" (Scan), attribute \"directions\": sequences of different lengths that are scanned in \
+                      reverse are not supported";
+        assert_eq!(problems(&m), wanted);
     }
 }

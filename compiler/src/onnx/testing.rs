@@ -33,6 +33,10 @@ pub(super) fn int(name: &str, value: i64) -> AttributeProto {
     AttributeProto { name: name.to_owned(), i: Some(value), r#type: 2, ..AttributeProto::default() }
 }
 
+pub(super) fn ints(name: &str, values: &[i64]) -> AttributeProto {
+    AttributeProto { name: name.to_owned(), ints: values.to_vec(), r#type: 7, ..AttributeProto::default() }
+}
+
 pub(super) fn float(name: &str, value: f32) -> AttributeProto {
     AttributeProto { name: name.to_owned(), f: Some(value), r#type: 1, ..AttributeProto::default() }
 }
@@ -58,6 +62,15 @@ pub(super) fn value(name: &str, dims: &[i64]) -> ValueInfoProto {
     let tensor = TensorTypeProto { elem_type: F32, shape: Some(TensorShapeProto { dim }) };
     let ty = TypeProto { value: Some(TypeValue::Tensor(tensor)), denotation: String::new() };
     ValueInfoProto { name: name.to_owned(), r#type: Some(ty), doc_string: String::new() }
+}
+
+/// The same with elements of another type.
+pub(super) fn typed(value: ValueInfoProto, elem_type: i32) -> ValueInfoProto {
+    let mut value = value;
+    if let Some(TypeProto { value: Some(TypeValue::Tensor(t)), .. }) = &mut value.r#type {
+        t.elem_type = elem_type;
+    }
+    value
 }
 
 /// A graph over `f32[2]` values.

@@ -164,6 +164,7 @@ pub(super) fn attend(
         v,
         mask,
         lens: None,
+        sink: None,
         y,
         scores: None,
         scratch,

@@ -23,7 +23,6 @@ pub(super) static OPS: &[OpDef] = &[
     OpDef::new("", "QLinearMatMul", &[10, 21], infer_qlinear, lower_qlinear).with_flops(|cx| flops(cx, 0, 3)),
     // With a bias in `i32`, one for each column.
     OpDef::new("kiln", "QLinearMatMul", &[1], infer_qlinear, lower_qlinear).with_flops(|cx| flops(cx, 0, 3)),
-    OpDef::new("com.microsoft", "MatMulInteger16", &[1], infer_unsupported_16, lower_integer),
     OpDef::new("com.microsoft", "QLinearMatMul", &[1], infer_qlinear, lower_qlinear).with_flops(|cx| flops(cx, 0, 3)),
     OpDef::new("com.microsoft", "QGemm", &[1], infer_gemm, lower_gemm).with_flops(|cx| {
         let (p, ..) = gemm_product(cx)?;
@@ -315,10 +314,6 @@ fn is_one(cx: &NodeView<'_>, i: usize) -> Result<bool> {
 fn sums_scratch(cx: &mut LowerCx<'_>, p: &Product) -> Operand<Dim> {
     let numel = p.shape.iter().cloned().product::<Dim>();
     cx.scratch(numel * Dim::Const(4))
-}
-
-fn infer_unsupported_16(_: &mut InferCx<'_>) -> Result<()> {
-    Err(wrong("products of 16-bit integers are not supported"))
 }
 
 fn infer_integer(cx: &mut InferCx<'_>) -> Result<()> {

@@ -11,6 +11,7 @@ pub mod view;
 mod append;
 mod arg;
 mod attention;
+mod axes;
 mod batch_norm;
 mod binary;
 mod broadcast;

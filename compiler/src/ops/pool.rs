@@ -18,6 +18,8 @@ pub(super) static OPS: &[OpDef] = &[
         .with_flops(flops)
         .with_layout(LayoutRule::Channelwise),
     OpDef::new("", "LpPool", &[1, 2, 11, 18, 22], infer, lower).with_flops(flops).with_layout(LayoutRule::Channelwise),
+    // An average by the whole window, also where it hangs over the end.
+    OpDef::new("kiln", "AveragePool", &[1], infer, lower).with_flops(flops).with_layout(LayoutRule::Channelwise),
     OpDef::new("", "GlobalMaxPool", &[1, 22], infer_global, lower_global)
         .with_flops(flops_global)
         .with_layout(LayoutRule::Channelwise),
@@ -57,8 +59,14 @@ fn window(cx: &NodeView<'_>) -> Result<(Window, Vec<Dim>)> {
         return Err(wrong(format!("extents {kernel:?} for {x}")).at_attribute("kernel_shape"));
     }
     let kernel = kernel.iter().map(|&k| Dim::Const(k)).collect();
-    let window = Window::of(cx, &x.shape[2..], kernel)?;
-    let out = window.output(&x.shape[2..], cx.int("ceil_mode", 0)? != 0)?;
+    let mut window = Window::of(cx, &x.shape[2..], kernel)?;
+    let out = window.windows(&x.shape[2..], cx.int("ceil_mode", 0)? != 0);
+    if let Some(i) = out.iter().position(|n| n.as_const().is_some_and(|n| n < 0)) {
+        return Err(window.no_room(&x.shape[2..], i));
+    }
+    if cx.node.is_kiln("AveragePool") {
+        window.pad_overhang(&x.shape[2..], &out);
+    }
     Ok((window, out))
 }
 
@@ -71,7 +79,8 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
     let (_, out) = window(cx)?;
     let x = cx.ty(0)?;
     let mut shape = x.shape[..2].to_vec();
-    shape.extend(out);
+    // A window that does not fit is nowhere: no results. One that is larger by a step and more is refused, here or when run.
+    shape.extend(out.iter().map(|n| n.at_least(&Dim::Const(0))));
     let dtype = x.dtype;
     if max {
         cx.set(1, tensor(Dtype::I64, shape.clone()));
@@ -107,7 +116,14 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let view = cx.view();
     let (x_ty, y_ty) = (view.ty(0)?, view.out_ty(0).or_else(|_| view.out_ty(1))?);
     let (kind, p) = kind(&view)?;
-    let (window, _) = window(&view)?;
+    let (window, out) = window(&view)?;
+    cx.expect_equal(out.iter().zip(&y_ty.shape[2..]))?;
+    if y_ty.numel().is(0) {
+        for i in (0..2).filter(|i| view.wants(*i)) {
+            cx.y(i)?;
+        }
+        return Ok(());
+    }
     if view.layout(0)? == Layout::Blocked16 {
         return lower_blocked(cx, &window, kind, p);
     }

@@ -3,10 +3,11 @@
 //! <https://onnx.ai/onnx/operators/onnx__Range.html>
 
 use super::view::{NodeView, Result, wrong};
-use super::{InferCx, OpDef, tensor};
+use super::{InferCx, OpDef, found, tensor};
+use crate::error::CompileError;
 use crate::ir::{Dim, MAX_TENSOR_BYTES};
 use crate::lower::LowerCx;
-use kiln_kernels::{Dtype, Range, bf16, f16};
+use kiln_kernels::{Dtype, Range, RangeCount, bf16, f16};
 
 pub(super) static OPS: &[OpDef] = &[OpDef::new("", "Range", &[11, 27], infer, lower).with_dims(dims)];
 
@@ -25,6 +26,23 @@ fn scalar(cx: &NodeView<'_>, i: usize) -> Result<f64> {
     value.ok_or_else(missing)
 }
 
+/// Whether the number of elements is found in the run.
+fn is_found(cx: &NodeView<'_>) -> bool {
+    let unknown = |i: usize| cx.constant(i).is_none() && cx.dims(i).is_none();
+    let step = cx.constant(2).is_none() && cx.dims(2).is_none_or(|d| d.first().is_none_or(|d| d.as_const().is_none()));
+    (0..3).any(unknown) || step
+}
+
+/// What to do about a number of elements that nothing bounds.
+fn unknown(cx: &NodeView<'_>) -> CompileError {
+    let name = cx.node.output(0).map_or("", |y| cx.graph.value(y).name.as_str());
+    let values = cx.unknown(1);
+    CompileError {
+        message: format!("{}, or the result's length bounded, as in --dim '{name}.0=0..100'", values.message),
+        ..values
+    }
+}
+
 /// The number of elements.
 fn count(cx: &NodeView<'_>) -> Result<Dim> {
     cx.expect_dtype(0, &DTYPES)?;
@@ -34,9 +52,9 @@ fn count(cx: &NodeView<'_>) -> Result<Dim> {
             return Err(wrong(format!("expected a scalar, found {}", cx.ty(i)?)).at_input(i));
         }
     }
-    if (0..3).any(|i| cx.constant(i).is_none() && cx.dims(i).is_none()) {
-        // Known only at run time: the declared count, checked then.
-        return cx.declared(0, 1).map(|s| s[0].clone()).ok_or_else(|| cx.unknown(1));
+    if is_found(cx) {
+        // Known only at run time: the declared count, checked then, or one within bounds that are given.
+        return cx.declared(0, 1).map(|s| s[0].clone()).ok_or_else(|| unknown(cx));
     }
     let zero_step = || wrong("a step of 0").at_input(2);
     if cx.dtype(0)?.is_int() {
@@ -64,8 +82,16 @@ fn count(cx: &NodeView<'_>) -> Result<Dim> {
 }
 
 fn infer(cx: &mut InferCx<'_>) -> Result<()> {
-    let n = count(cx)?;
+    let bounds = if is_found(cx) { cx.declared_bounds(0, 0) } else { None };
+    let n = match bounds {
+        Some((least, most)) => cx.data_dim("range", least.max(0), Some(most)),
+        None => count(cx)?,
+    };
     let dtype = cx.dtype(0)?;
+    cx.expect_dtype(0, &DTYPES)?;
+    for i in 1..3 {
+        cx.expect_same_dtype(i, 0)?;
+    }
     cx.set(0, tensor(dtype, vec![n]));
     Ok(())
 }
@@ -79,6 +105,11 @@ fn dims(cx: &NodeView<'_>) -> Option<Vec<Dim>> {
 fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let dtype = cx.dtype(0)?;
     let n = cx.out_ty(0)?.numel();
+    if is_found(cx) && n.as_const().is_none() {
+        let most = Dim::Const(n.upper().unwrap_or(0));
+        let d = RangeCount { start: cx.x(0)?, limit: cx.x(1)?, delta: cx.x(2)?, most, count: found::slot(&n)? };
+        cx.call(&[dtype], d)?;
+    }
     let d = Range { start: cx.x(0)?, limit: cx.x(1)?, delta: cx.x(2)?, y: cx.y(0)?, n };
     cx.call(&[dtype], d)
 }

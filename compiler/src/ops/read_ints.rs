@@ -1,13 +1,14 @@
-//! `kiln.ReadInts`: a graph input of few integers whose values the plan reckons with: sizes, axes, shapes given at run time.
+//! `kiln.ReadInts`: a few integers whose values the plan reckons with: sizes, axes, shapes given at run time.
 //!
-//! The import makes it where the user bounds the values (`--dim 'shape[0]=1..64'`). Each element becomes a symbol that a
-//! kernel reads at the start of the run; a value outside its bounds fails the run. The result is the input itself.
+//! The import makes it where the user bounds the values of an input or of what a node makes (`--dim 'shape[0]=1..64'`), inference
+//! where an operand's values have bounds of their own ([`own_bounds`]). Each element becomes a symbol that a
+//! kernel reads at the start of the run; a value outside its bounds fails the run. The result is the operand itself.
 
 use super::view::{NodeView, Result, wrong};
 use super::{InferCx, OpDef};
 use crate::ir::{Attr, Dim, Node, Symbol, SymbolSource, ValueId};
 use crate::lower::LowerCx;
-use kiln_kernels::{NO_SLOT, ReadExtent};
+use kiln_kernels::{Dtype, NO_SLOT, ReadExtent};
 use std::collections::BTreeMap;
 
 /// What an element of an input is called in the options.
@@ -34,6 +35,27 @@ pub(crate) fn node(name: &str, [x, y]: [ValueId; 2], bounds: &[(i64, i64)], slot
     }
 }
 
+/// Operands of few values that have bounds of their own (axes, parts of an extent): which, and the least and greatest value of
+/// each element. `None` where the values are known already.
+pub(crate) fn own_bounds(cx: &NodeView<'_>) -> Option<(usize, Vec<(i64, i64)>)> {
+    if !cx.node.domain.is_empty() {
+        return None;
+    }
+    let (i, least, most) = match cx.node.op.as_str() {
+        "Squeeze" | "Reshape" => super::reshape::bounded_operand(cx)?,
+        "Split" => super::split::bounded_operand(cx)?,
+        op if op.starts_with("Reduce") => super::reduce::axes_operand(cx)?,
+        _ => return None,
+    };
+    let ty = cx.opt_ty(i).ok()??;
+    let few = ty.numel().as_const().filter(|n| (1..=MAX_READ).contains(n))?;
+    let read = matches!(ty.dtype, Dtype::I64 | Dtype::I32) && ty.rank() <= 1 && cx.dims(i).is_none();
+    read.then(|| (i, vec![(least, most); few as usize]))
+}
+
+/// The most elements that are read without being asked for.
+const MAX_READ: i64 = 8;
+
 /// The first slot after those that a node reads into.
 pub(crate) fn slots_end(node: &Node) -> usize {
     match (node.attrs.get("slot"), node.attrs.get("least")) {
@@ -55,6 +77,7 @@ fn elements(cx: &NodeView<'_>) -> Result<Vec<(i64, i64, usize)>> {
 }
 
 fn infer(cx: &mut InferCx<'_>) -> Result<()> {
+    cx.expect_dtype(0, &[Dtype::I64, Dtype::I32])?;
     if !cx.ty(0)?.numel().is(elements(cx)?.len() as i64) {
         return Err(wrong(format!("bounds for another number of elements than {} has", cx.ty(0)?)));
     }

@@ -4,8 +4,8 @@
 //! <https://onnx.ai/onnx/operators/onnx__ReduceSum.html> and its neighbours.
 
 use super::strided::row_major;
-use super::view::{NodeView, Result, resolve_axes, wrong};
-use super::{InferCx, OpDef, half, tensor};
+use super::view::{NodeView, Result, wrong};
+use super::{InferCx, OpDef, axes, half, tensor};
 use crate::ir::Dim;
 use crate::lower::LowerCx;
 use kiln_kernels::{Dtype, MAX_RANK, ReduceColumns, ReduceNd, ReduceOp, ReduceRows};
@@ -36,23 +36,32 @@ fn axes_operand_since(cx: &NodeView<'_>) -> i64 {
     if cx.node.op == "ReduceSum" { 13 } else { 18 }
 }
 
-/// For every axis, whether it is reduced.
-fn reduced(cx: &NodeView<'_>) -> Result<Vec<bool>> {
-    let rank = cx.rank(0)?;
+/// The axes as given, if any are.
+fn given_axes(cx: &NodeView<'_>) -> Result<Option<Vec<Dim>>> {
     let axes = if cx.version() < axes_operand_since(cx) {
-        cx.opt_ints("axes")?.map(<[i64]>::to_vec)
+        cx.opt_ints("axes")?.map(|v| v.iter().map(|&a| Dim::Const(a)).collect())
     } else if cx.has(1) {
-        Some(cx.need_ints(1)?)
+        Some(cx.need_dims(1)?)
     } else {
         None
     };
-    let axes = match axes {
-        Some(axes) if !axes.is_empty() => resolve_axes(&axes, rank)?,
-        // Before opset 18 (ReduceSum: 13) an empty list is no different from none.
-        _ if cx.int("noop_with_empty_axes", 0)? != 0 => Vec::new(),
-        _ => (0..rank).collect(),
-    };
-    Ok((0..rank).map(|a| axes.contains(&a)).collect())
+    // Before opset 18 (ReduceSum: 13) an empty list is no different from none.
+    Ok(axes.filter(|axes: &Vec<Dim>| !axes.is_empty()))
+}
+
+/// For every axis 1 if it is reduced, else 0.
+fn reduced(cx: &NodeView<'_>) -> Result<Vec<Dim>> {
+    let rank = cx.rank(0)?;
+    match given_axes(cx)? {
+        Some(given) => axes::flags(&given, rank),
+        None => Ok(vec![Dim::Const(i64::from(cx.int("noop_with_empty_axes", 0)? == 0)); rank]),
+    }
+}
+
+/// The operand whose values are axes, if there is one, with the least and the greatest that they can be.
+pub(super) fn axes_operand(cx: &NodeView<'_>) -> Option<(usize, i64, i64)> {
+    let rank = i64::try_from(cx.rank(0).ok()?).ok()?;
+    (cx.has(1) && cx.version() >= axes_operand_since(cx)).then_some((1, -rank, rank - 1))
 }
 
 fn infer(cx: &mut InferCx<'_>) -> Result<()> {
@@ -66,8 +75,12 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
     }
     let keep = cx.int("keepdims", 1)? != 0;
     let reduced = reduced(cx)?;
-    let shape = x.shape.iter().zip(&reduced).filter(|(_, r)| keep || !**r);
-    let shape = shape.map(|(d, &r)| if r { Dim::Const(1) } else { d.clone() }).collect();
+    let shape = if keep {
+        x.shape.iter().zip(&reduced).map(|(d, r)| axes::one_if(r, d)).collect()
+    } else {
+        let n = given_axes(cx)?.map_or(0, |given| given.len());
+        axes::rest(&reduced, &x.shape, x.rank().saturating_sub(n))
+    };
     let dtype = x.dtype;
     cx.set(0, tensor(dtype, shape));
     Ok(())
@@ -76,7 +89,10 @@ fn infer(cx: &mut InferCx<'_>) -> Result<()> {
 /// Exporters multiply a shape's elements, or take their extremes.
 fn dims(cx: &NodeView<'_>, op: ReduceOp) -> Option<Vec<Dim>> {
     let x = cx.dims(0)?;
-    if !matches!(cx.dtype(0).ok()?, Dtype::I64 | Dtype::I32) || !reduced(cx).ok()?.iter().all(|&r| r) || x.is_empty() {
+    if !matches!(cx.dtype(0).ok()?, Dtype::I64 | Dtype::I32)
+        || !reduced(cx).ok()?.iter().all(|r| r.is(1))
+        || x.is_empty()
+    {
         return None;
     }
     let first = x.first().cloned()?;
@@ -113,9 +129,48 @@ fn groups(shape: &[Dim], reduced: &[bool]) -> Vec<(bool, Dim, Dim)> {
     out
 }
 
+/// The type that the kernel computes in.
+fn compute_dtype(dtype: Dtype) -> Dtype {
+    match half::compute_dtype(dtype) {
+        // 0 and 1 are ordered as integers; an empty set is made of bits, too.
+        Dtype::Bool => Dtype::U8,
+        dtype => dtype,
+    }
+}
+
+/// Of axes known only at run time every axis is both kept and reduced, with an extent of 1 on one side.
+fn lower_at_run_time(cx: &mut LowerCx<'_>, op: ReduceOp, flags: &[Dim]) -> Result<()> {
+    let ty = cx.ty(0)?;
+    if ty.rank() > MAX_RANK {
+        return Err(wrong(format!("a reduction over axes known only at run time of more than {MAX_RANK} axes")));
+    }
+    axes::expect_distinct(cx, flags, given_axes(cx)?.map_or(0, |given| given.len()))?;
+    let (x, y) = (half::x(cx, 0)?, half::y(cx, 0)?);
+    let missing = MAX_RANK - ty.rank();
+    let list = |f: &dyn Fn(usize) -> Dim, pad: i64| -> [Dim; MAX_RANK] {
+        std::array::from_fn(|i| i.checked_sub(missing).map_or(Dim::Const(pad), f))
+    };
+    let strides = row_major(&ty.shape);
+    let left = |i: usize| Dim::Const(1) - flags[i].clone();
+    let d = ReduceNd {
+        x,
+        y: y.at.clone(),
+        kept: list(&|i| axes::one_if(&flags[i], &ty.shape[i]), 1),
+        kept_strides: list(&|i| strides[i].clone(), 0),
+        dims: list(&|i| axes::one_if(&left(i), &ty.shape[i]), 1),
+        strides: list(&|i| strides[i].clone(), 0),
+        // The least of bits, of none as well.
+        op: if ty.dtype == Dtype::Bool && op == ReduceOp::Min { ReduceOp::Prod } else { op },
+    };
+    cx.call(&[compute_dtype(ty.dtype)], d)?;
+    y.finish(cx)
+}
+
 fn lower(cx: &mut LowerCx<'_>, op: ReduceOp) -> Result<()> {
     let ty = cx.ty(0)?;
-    let groups = groups(&ty.shape, &reduced(cx)?);
+    let flags = reduced(cx)?;
+    let Some(known) = axes::known(&flags) else { return lower_at_run_time(cx, op, &flags) };
+    let groups = groups(&ty.shape, &known);
     let n_reduced = groups.iter().filter(|g| g.0).count();
     let unchanged = matches!(op, ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod);
     if n_reduced == 0 && unchanged {
@@ -123,11 +178,7 @@ fn lower(cx: &mut LowerCx<'_>, op: ReduceOp) -> Result<()> {
     }
     let x = half::x(cx, 0)?;
     let y = half::y(cx, 0)?;
-    let dtype = match half::compute_dtype(ty.dtype) {
-        // 0 and 1 are ordered as integers; an empty set is made of bits, too.
-        Dtype::Bool => Dtype::U8,
-        dtype => dtype,
-    };
+    let dtype = compute_dtype(ty.dtype);
     if dtype == Dtype::F32 && n_reduced <= 1 {
         let at = groups.iter().position(|g| g.0);
         let (outer, n, inner) = match at {
@@ -236,6 +287,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The same over axes that are an operand of the run.
+    #[test]
+    fn axes_at_run_time() {
+        let x = ramp(&[2, 3, 5]);
+        for op in OPS {
+            for axes in [&[1][..], &[-1], &[0], &[2, 0], &[-3, -2], &[0, 1, 2]] {
+                for keep in [0, 1] {
+                    let given = Tensor::from_i64s(&[axes.len()], axes);
+                    let node = || case("", op, 18).input(x.clone()).attr("keepdims", Attr::Int(keep));
+                    let (got, want) =
+                        (node().input(given.clone()).run().unwrap(), node().constant(given).run().unwrap());
+                    assert_eq!(got[0].dims(), want[0].dims(), "{op} {axes:?} {keep}");
+                    let (got, want) = (got[0].to_f32s().unwrap(), want[0].to_f32s().unwrap());
+                    let near = |(g, w): (&f32, &f32)| {
+                        g == w || (g.is_nan() && w.is_nan()) || (g - w).abs() <= 2e-5 * w.abs().max(1.0)
+                    };
+                    assert!(got.iter().zip(&want).all(near), "{op} {axes:?}: {got:?} {want:?}");
+                }
+            }
+        }
+        let node =
+            |axes: &[i64]| case("", "ReduceSum", 13).input(ramp(&[2, 3])).input(Tensor::from_i64s(&[axes.len()], axes));
+        // An axis that is not there, and one given twice.
+        assert!(node(&[2]).run().is_err() && node(&[-3]).run().is_err() && node(&[1, -1]).run().is_err());
+        // No axes at all are all of them, or none.
+        assert_eq!(node(&[]).run().unwrap()[0].dims(), [1, 1]);
+        assert_eq!(node(&[]).attr("noop_with_empty_axes", Attr::Int(1)).run().unwrap()[0], ramp(&[2, 3]));
     }
 
     #[test]

@@ -60,6 +60,14 @@ fn parts(cx: &NodeView<'_>, extent: &Dim) -> Result<Vec<Dim>> {
     Ok((0..n).map(|i| (extent.clone() - size.clone() * Dim::from(i)).at_least(&zero).at_most(&size)).collect())
 }
 
+/// Parts known only at run time: none is larger than the axis. Where their extents are declared, those are planned for instead.
+pub(super) fn bounded_operand(cx: &NodeView<'_>) -> Option<(usize, i64, i64)> {
+    let (at, rank) = (axis(cx).ok()?, cx.rank(0).ok()?);
+    let declared = (0..cx.n_outputs()).all(|i| cx.declared(i, rank).is_some());
+    let most = cx.shape(0).ok()?.get(at)?.upper()?;
+    (cx.has(1) && !declared).then_some((1, 0, most))
+}
+
 fn axis(cx: &NodeView<'_>) -> Result<usize> {
     cx.axis("axis", 0, cx.rank(0)?)
 }
@@ -88,6 +96,10 @@ fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let block = if axis == 1 && cx.layout(0)? == Layout::Blocked16 { Dim::Const(16) } else { Dim::Const(1) };
     if cx.has(1) && cx.dims(1).is_none() {
         check_ints(cx, 1, 0, &parts)?;
+    }
+    let sum: Dim = parts.iter().cloned().sum();
+    if sum.as_const().is_none() && cx.has(1) {
+        cx.expect_equal([(&sum, &cx.shape(0)?[axis].clone())])?;
     }
     let mut at = Dim::Const(0);
     for (i, part) in parts.into_iter().enumerate() {

@@ -118,6 +118,9 @@ impl<'a> NodeView<'a> {
         if let Some(t) = &value.constant {
             return Some(t.to_ints()?.into_iter().map(Dim::Const).collect());
         }
+        if matches!(&value.ty, Some(Type::Tensor(t)) if t.dtype.is_int() && t.numel().is(0)) {
+            return Some(Vec::new());
+        }
         value.dims.clone()
     }
 
@@ -143,17 +146,24 @@ impl<'a> NodeView<'a> {
         (t.rank() == rank && t.const_dims().is_some()).then(|| t.shape.clone())
     }
 
+    /// The bounds that the user gives a result's extent before it is inferred.
+    pub fn declared_bounds(&self, i: usize, axis: usize) -> Option<(i64, i64)> {
+        let Some(Type::Tensor(t)) = &self.graph.value(self.node.output(i)?).ty else { return None };
+        let d = t.shape.get(axis).filter(|d| d.as_const().is_none())?;
+        Some((d.lower(), d.upper()?))
+    }
+
     /// What to say where an operand's values are needed and no declared shape stands in for them.
     pub fn unknown(&self, i: usize) -> CompileError {
         let how = self.how_to_bound(i);
         wrong(format!("its values must be known at compile time, or the result's shape declared{how}")).at_input(i)
     }
 
-    /// How the user bounds the values of an operand that is a graph input of few integers.
+    /// How the user bounds the values of an operand of few integers.
     fn how_to_bound(&self, i: usize) -> String {
         let (Some(v), Ok(ty)) = (self.node.input(i), self.ty(i)) else { return String::new() };
         let ints = matches!(ty.dtype, Dtype::I64 | Dtype::I32) && ty.rank() <= 1;
-        if !ints || !self.graph.inputs.contains(&v) {
+        if !ints || self.graph.value(v).name.is_empty() {
             return String::new();
         }
         let name = super::read_ints::element_name(&self.graph.value(v).name, 0);

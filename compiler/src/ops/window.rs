@@ -102,22 +102,34 @@ impl Window {
         Ok(Self { kernel, strides, dilations, pads_begin, pads_end })
     }
 
-    /// Extents after the window has passed. With `ceil`, a last window may hang over, if it starts inside the input or the
-    /// padding before it.
+    /// Extents after the window has passed, which must fit at least once. With `ceil`, a last window may hang over, if it starts
+    /// inside the input or the padding before it.
     pub(crate) fn output(&self, spatial: &[Dim], ceil: bool) -> Result<Vec<Dim>> {
+        let is_short = |i: &usize| self.room(spatial, *i).as_const().is_some_and(|r| r < 0);
+        match (0..spatial.len()).find(is_short) {
+            Some(i) => Err(self.no_room(spatial, i)),
+            None => Ok(self.windows(spatial, ceil)),
+        }
+    }
+
+    /// What is left of an axis with its padding beside one window.
+    fn room(&self, spatial: &[Dim], i: usize) -> Dim {
+        spatial[i].clone() + self.pads_begin[i].clone() + self.pads_end[i].clone()
+            - span(&self.kernel[i], self.dilations[i])
+    }
+
+    /// The error that a window does not fit an axis.
+    pub(crate) fn no_room(&self, spatial: &[Dim], i: usize) -> crate::error::CompileError {
+        let (effective, x) = (span(&self.kernel[i], self.dilations[i]), &spatial[i]);
+        let (before, after) = (&self.pads_begin[i], &self.pads_end[i]);
+        wrong(format!("a window of {effective} does not fit axis {}: {x} with padding {before} and {after}", i + 2))
+    }
+
+    /// The number of windows by the operator pages' formula: zero or less where none fits.
+    pub(crate) fn windows(&self, spatial: &[Dim], ceil: bool) -> Vec<Dim> {
         let mut out = Vec::with_capacity(spatial.len());
         for (i, x) in spatial.iter().enumerate() {
-            let effective = span(&self.kernel[i], self.dilations[i]);
-            let padded = x.clone() + self.pads_begin[i].clone() + self.pads_end[i].clone();
-            let room = padded - effective.clone();
-            if room.as_const().is_some_and(|r| r < 0) {
-                return Err(wrong(format!(
-                    "a window of {effective} does not fit axis {}: {x} with padding {} and {}",
-                    i + 2,
-                    self.pads_begin[i],
-                    self.pads_end[i]
-                )));
-            }
+            let room = self.room(spatial, i);
             let stride = Dim::Const(self.strides[i]);
             let mut n = if ceil { room.ceil_div(&stride) } else { room.floor_div(&stride) } + Dim::Const(1);
             if ceil {
@@ -126,7 +138,17 @@ impl Window {
             }
             out.push(n);
         }
-        Ok(out)
+        out
+    }
+
+    /// Makes what the last windows reach over the end a part of the padding.
+    pub(crate) fn pad_overhang(&mut self, spatial: &[Dim], out: &[Dim]) {
+        for (i, (x, n)) in spatial.iter().zip(out).enumerate() {
+            let reached =
+                (n.clone() - Dim::Const(1)) * Dim::Const(self.strides[i]) + span(&self.kernel[i], self.dilations[i]);
+            let beyond = reached - x.clone() - self.pads_begin[i].clone();
+            self.pads_end[i] = beyond.at_least(&self.pads_end[i]);
+        }
     }
 
     /// The kernel's extents, leading axes of extent 1 filled in.

@@ -6,9 +6,11 @@
 //! ConvTransposeWithDynamicPads as ONNX's own.
 //! Source: <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>
 
+mod n_bits;
+mod products;
+
 use crate::ir::{Attr, Graph, Node, Tensor, Type, Value, ValueId};
-use crate::ops::quant::{const_f32s, float_tensor};
-use kiln_kernels::Dtype;
+use crate::ops::quant::const_f32s;
 use std::collections::BTreeMap;
 
 /// The `com.microsoft` operators that are expanded (some only where they have no kernel).
@@ -16,12 +18,15 @@ pub const EXPANDED: &[&str] = &[
     "ConvTransposeWithDynamicPads",
     "DynamicQuantizeLSTM",
     "FusedGemm",
+    "MatMulInteger16",
     "MatMulNBits",
     "NhwcConv",
     "NhwcFusedConv",
     "Pad",
+    "QGemm",
     "QLinearAveragePool",
     "QLinearConcat",
+    "QLinearConv",
     "QLinearLeakyRelu",
     "QLinearReduceMean",
     "QLinearSigmoid",
@@ -46,11 +51,7 @@ pub(super) fn expand(graph: &mut Graph) {
 
 fn expand_node(graph: &mut Graph, node: &Node) -> Option<()> {
     match node.op.as_str() {
-        "QLinearAveragePool" if int(node, "channels_last", 0) == 0 => {
-            let keep = ["auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides"];
-            unary(graph, node, "AveragePool", 19, attrs(node, &keep))
-        }
-        "QLinearSoftmax" => unary(graph, node, "Softmax", int(node, "opset", 13), attrs(node, &["axis"])),
+        "QLinearSoftmax" => softmax(graph, node),
         "QLinearReduceMean" => unary(graph, node, "ReduceMean", 13, attrs(node, &["axes", "keepdims"])),
         "QLinearSigmoid" if !constant(graph, node, &[1, 2, 3, 4]) => unary(graph, node, "Sigmoid", 13, BTreeMap::new()),
         "QLinearLeakyRelu" if !constant(graph, node, &[1, 2, 3, 4]) => {
@@ -68,7 +69,10 @@ fn expand_node(graph: &mut Graph, node: &Node) -> Option<()> {
             let y = add(graph, node, "Concat", 13, attrs(node, &["axis"]), parts?);
             quantize(graph, node, y, 0)
         }
-        "QLinearAveragePool" => average_pool_last(graph, node),
+        "QLinearAveragePool" => average_pool(graph, node),
+        "QLinearConv" => qlinear_conv(graph, node),
+        "QGemm" => products::q_gemm(graph, node),
+        "MatMulInteger16" => products::matmul_16(graph, node),
         "FusedGemm" => fused_gemm(graph, node),
         "NhwcConv" => nhwc_conv(graph, node, ("", "Conv", 11)),
         "NhwcFusedConv" => nhwc_conv(graph, node, ("com.microsoft", "FusedConv", 1)),
@@ -78,7 +82,7 @@ fn expand_node(graph: &mut Graph, node: &Node) -> Option<()> {
             Some(())
         }
         "ConvTransposeWithDynamicPads" => conv_transpose(graph, node),
-        "MatMulNBits" => matmul_n_bits(graph, node),
+        "MatMulNBits" => n_bits::matmul(graph, node),
         "DynamicQuantizeLSTM" => lstm(graph, node),
         _ => None,
     }
@@ -164,17 +168,66 @@ fn channels(rank: usize, to_front: bool) -> BTreeMap<String, Attr> {
     [("perm".to_owned(), Attr::Ints(perm))].into()
 }
 
-/// An average over codes with channels at the end.
-fn average_pool_last(graph: &mut Graph, node: &Node) -> Option<()> {
+/// An average over codes. What hangs over the end counts as padding does: ONNX Runtime divides by all of the window.
+fn average_pool(graph: &mut Graph, node: &Node) -> Option<()> {
     node.input(3)?;
     let Some(Attr::Ints(kernel)) = node.attrs.get("kernel_shape") else { return None };
-    let rank = kernel.len() + 2;
+    let last = (int(node, "channels_last", 0) != 0).then_some(kernel.len() + 2);
     let keep = ["auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides"];
-    let x = dequantized(graph, node, 0)?;
-    let x = add(graph, node, "Transpose", 13, channels(rank, true), vec![Some(x)]);
-    let y = add(graph, node, "AveragePool", 19, attrs(node, &keep), vec![Some(x)]);
-    let y = add(graph, node, "Transpose", 13, channels(rank, false), vec![Some(y)]);
+    let mut x = dequantized(graph, node, 0)?;
+    if let Some(rank) = last {
+        x = add(graph, node, "Transpose", 13, channels(rank, true), vec![Some(x)]);
+    }
+    let whole = int(node, "count_include_pad", 0) != 0 && int(node, "ceil_mode", 0) != 0;
+    let mut y = add(graph, node, "AveragePool", if whole { 1 } else { 19 }, attrs(node, &keep), vec![Some(x)]);
+    if whole && let Some(pool) = graph.nodes.last_mut() {
+        pool.domain = "kiln".into();
+    }
+    if let Some(rank) = last {
+        y = add(graph, node, "Transpose", 13, channels(rank, false), vec![Some(y)]);
+    }
     quantize(graph, node, y, 3)
+}
+
+/// A softmax over codes. ONNX Runtime multiplies by the whole number below 1 / scale, so this does.
+fn softmax(graph: &mut Graph, node: &Node) -> Option<()> {
+    let opset = int(node, "opset", 13);
+    let mut own = attrs(node, &["axis"]);
+    own.entry("axis".into()).or_insert(Attr::Int(if opset < 13 { 1 } else { -1 }));
+    let x = dequantized(graph, node, 0)?;
+    let y = add(graph, node, "Softmax", opset, own, vec![Some(x)]);
+    let steps = add(graph, node, "Reciprocal", 13, BTreeMap::new(), vec![Some(node.input(3)?)]);
+    let steps = add(graph, node, "Floor", 13, BTreeMap::new(), vec![Some(steps)]);
+    let y = add(graph, node, "Mul", 14, BTreeMap::new(), vec![Some(y), Some(steps)]);
+    whole_numbers(graph, node, y, node.input(4))
+}
+
+/// Makes the node's result of floats in steps of 1, with this zero point.
+fn whole_numbers(graph: &mut Graph, node: &Node, x: ValueId, zero: Option<ValueId>) -> Option<()> {
+    let one = graph.add_constant(format!("{}/one", node.name), Tensor::from_f32s(&[], &[1.0]));
+    let inputs = vec![Some(x), Some(one), zero];
+    let (name, outputs) = (node.name.clone(), node.outputs.clone());
+    graph.nodes.push(plain(name, "QuantizeLinear", 13, BTreeMap::new(), inputs, outputs));
+    Some(())
+}
+
+/// ONNX's QLinearConv, where the channels are last between transpositions; its weights are as Conv's.
+fn qlinear_conv(graph: &mut Graph, node: &Node) -> Option<()> {
+    let mut own = node.attrs.clone();
+    own.remove("channels_last");
+    if int(node, "channels_last", 0) == 0 {
+        let (name, inputs, outputs) = (node.name.clone(), node.inputs.clone(), node.outputs.clone());
+        graph.nodes.push(plain(name, "QLinearConv", 10, own, inputs, outputs));
+        return Some(());
+    }
+    let Some(Type::Tensor(w)) = &graph.value(node.input(3)?).ty else { return None };
+    let rank = Some(w.rank()).filter(|r| *r >= 3)?;
+    let mut inputs = node.inputs.clone();
+    inputs[0] = Some(add(graph, node, "Transpose", 13, channels(rank, true), vec![Some(node.input(0)?)]));
+    let y = add(graph, node, "QLinearConv", 10, own, inputs);
+    let (name, outputs) = (node.name.clone(), node.outputs.clone());
+    graph.nodes.push(plain(name, "Transpose", 13, channels(rank, false), vec![Some(y)], outputs));
+    Some(())
 }
 
 /// A convolution whose X, result and added Z have their channels at the end; the weights are as Conv's.
@@ -232,60 +285,6 @@ fn conv_transpose(graph: &mut Graph, node: &Node) -> Option<()> {
     }
     let inputs = vec![node.input(0), node.input(1), node.input(3)];
     graph.nodes.push(plain(node.name.clone(), "ConvTranspose", 11, attrs, inputs, node.outputs.clone()));
-    Some(())
-}
-
-/// A, B as `[N, blocks, bytes]` of packed codes (the first in the low bits), scales and zero points of the blocks, group
-/// indices (not supported), bias.
-fn matmul_n_bits(graph: &mut Graph, node: &Node) -> Option<()> {
-    let size = |name: &str| usize::try_from(int(node, name, 0)).ok();
-    let (k, n, block) = (size("K")?, size("N")?, size("block_size")?);
-    let bits = usize::try_from(int(node, "bits", 4)).ok()?;
-    if node.input(4).is_some() || !matches!(bits, 2 | 4 | 8) || block < 16 || k == 0 || n == 0 || k > 1 << 24 {
-        return None;
-    }
-    let blocks = k.div_ceil(block);
-    let codes = graph.constant(node.input(1)?)?.data().clone();
-    let scales_tensor = graph.constant(node.input(2)?)?.clone();
-    let scales = const_f32s(&scales_tensor)?;
-    let per_block = (block * bits).div_ceil(8);
-    if codes.len() != n.checked_mul(blocks)?.checked_mul(per_block)? || scales.len() != n * blocks {
-        return None;
-    }
-    let code = |bytes: &[u8], i: usize| bytes[i * bits / 8] >> (i * bits % 8) & (0xffu8 >> (8 - bits));
-    let middle = (1u32 << (bits - 1)) as f32;
-    let zeros: Vec<f32> = match node.input(3) {
-        None => vec![middle; n * blocks],
-        Some(z) => {
-            let z = graph.constant(z)?.clone();
-            if z.dtype() == Dtype::U8 {
-                let row = (blocks * bits).div_ceil(8);
-                if z.data().len() != n * row {
-                    return None;
-                }
-                (0..n * blocks).map(|i| f32::from(code(&z.data()[i / blocks * row..], i % blocks))).collect()
-            } else {
-                const_f32s(&z).filter(|z| z.len() == n * blocks)?
-            }
-        }
-    };
-    let mut w = vec![0.0f32; k * n];
-    for column in 0..n {
-        for row in 0..k {
-            let at = column * blocks + row / block;
-            let value = f32::from(code(&codes[at * per_block..], row % block));
-            w[row * n + column] = (value - zeros[at]) * scales[at];
-        }
-    }
-    let w = graph.add_constant(format!("{}/weights", node.name), float_tensor(scales_tensor.dtype(), &[k, n], &w)?);
-    let (bias, y) = (node.input(5), node.outputs.clone());
-    let inputs = vec![Some(node.input(0)?), Some(w)];
-    if let Some(bias) = bias {
-        let product = add(graph, node, "MatMul", 13, BTreeMap::new(), inputs);
-        graph.nodes.push(plain(node.name.clone(), "Add", 14, BTreeMap::new(), vec![Some(product), Some(bias)], y));
-    } else {
-        graph.nodes.push(plain(node.name.clone(), "MatMul", 13, BTreeMap::new(), inputs, y));
-    }
     Some(())
 }
 
@@ -366,41 +365,6 @@ mod tests {
         assert_eq!(y[0].to_u8s().unwrap(), [128, 128]);
     }
 
-    /// K of 20 in blocks of 16: the last one is short.
-    #[test]
-    fn packed_weights() {
-        let x: Vec<f32> = (0..20).map(|i| i as f32 - 7.0).collect();
-        let codes: Vec<u8> = (0..2 * 2 * 8).map(|i| (i * 37 + 11) as u8).collect();
-        let scales = [0.5, 0.25, 2.0, 1.0];
-        for (zeros, bias) in [(None, None), (Some([0x3au8, 0xc1]), Some([1.0f32, -2.0]))] {
-            let mut c = case("com.microsoft", "MatMulNBits", 1)
-                .input(Tensor::from_f32s(&[1, 20], &x))
-                .constant(u8s(&[2, 2, 8], &codes))
-                .constant(Tensor::from_f32s(&[4], &scales));
-            c = match zeros {
-                None => c,
-                Some(z) => c.constant(u8s(&[2, 1], &z)).absent().constant(Tensor::from_f32s(&[2], &bias.unwrap())),
-            };
-            for (name, v) in [("K", 20), ("N", 2), ("bits", 4), ("block_size", 16)] {
-                c = c.attr(name, Attr::Int(v));
-            }
-            let got = c.run_f32();
-            for column in 0..2 {
-                let want: f32 = (0..20)
-                    .map(|k| {
-                        let block = column * 2 + k / 16;
-                        let byte = codes[block * 8 + k % 16 / 2];
-                        let code = if k % 2 == 0 { byte & 15 } else { byte >> 4 };
-                        let zero = zeros.map_or(8, |z| if k / 16 == 0 { z[column] & 15 } else { z[column] >> 4 });
-                        x[k] * (f32::from(code) - f32::from(zero)) * scales[block]
-                    })
-                    .sum::<f32>()
-                    + bias.map_or(0.0, |b| b[column]);
-                assert!((got[column] - want).abs() < 1e-3, "{} {want}", got[column]);
-            }
-        }
-    }
-
     #[test]
     fn channels_at_the_end() {
         // X as [1, 1, 3, 2]: two channels of three columns; one output channel that adds them with weights 1 and 10.
@@ -451,20 +415,6 @@ mod tests {
         assert_eq!(c.run_f32(), [12., 120., 200.]);
         let c = case("com.microsoft", "ConvTransposeWithDynamicPads", 1).input(x()).constant(w());
         assert!(c.input(Tensor::from_i64s(&[2], &[1, 0])).infer().is_err());
-    }
-
-    #[test]
-    fn group_indices_are_refused() {
-        let c = case("com.microsoft", "MatMulNBits", 1)
-            .input(Tensor::from_f32s(&[1, 16], &[0.0; 16]))
-            .constant(u8s(&[1, 1, 8], &[0; 8]))
-            .constant(Tensor::from_f32s(&[1], &[1.0]))
-            .absent()
-            .constant(Tensor::from_i32s(&[16], &[0; 16]))
-            .attr("K", Attr::Int(16))
-            .attr("N", Attr::Int(1))
-            .attr("block_size", Attr::Int(16));
-        assert!(c.infer().is_err());
     }
 
     #[test]

@@ -63,6 +63,11 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
             kept.push(node);
             continue;
         }
+        if let Some(reader) = reader_of(graph, &mut node, next_slot) {
+            ahead.push_front(node);
+            ahead.push_front(reader);
+            continue;
+        }
         // Before types are made, so that equal nodes do not get extents of their own.
         if equal.is_known(&node, op) {
             continue;
@@ -101,6 +106,20 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
     graph.nodes = kept;
     graph.substitute(&equal.same);
     errors.or_ok(())
+}
+
+/// Where an operand's values have bounds of their own and are known only at run time: the node that reads them, and what it
+/// makes in the operand's place.
+fn reader_of(graph: &mut Graph, node: &mut Node, next_slot: &mut usize) -> Option<Node> {
+    let (i, bounds) = ops::read_ints::own_bounds(&NodeView { graph, node })?;
+    let x = node.input(i)?;
+    let value = graph.value(x).clone();
+    let name = format!("{} read", value.name);
+    let read = graph.add_value(value);
+    let reader = ops::read_ints::node(&name, [x, read], &bounds, *next_slot);
+    *next_slot += bounds.len();
+    node.inputs[i] = Some(read);
+    Some(reader)
 }
 
 /// Nodes seen so far, and the values that are others.

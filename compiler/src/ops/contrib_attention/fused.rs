@@ -6,7 +6,7 @@ use super::super::attention::{Heads, attend, expect_equal, scale_of};
 use super::super::view::{NodeView, Result, wrong};
 use super::super::{InferCx, half, tensor};
 use super::multi_head::slice;
-use super::{expect_f32_or_half, join_bias, key_mask, num_heads};
+use super::{expect_f32_or_half, num_heads, seen};
 use crate::ir::Dim;
 use crate::lower::LowerCx;
 use kiln_kernels::gemm::pack_b;
@@ -176,19 +176,23 @@ pub(super) fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
             present.finish(cx)?;
         }
     }
-    let mask = key_mask(cx, 3, &s.batch)?;
-    let (bias, lens) = join_bias(cx, 5, mask)?;
+    let past = s.past.clone().unwrap_or(Dim::Const(0));
+    let q_heads = s.part(0);
+    let seen = seen(cx, [3, 5], &q_heads, [&past, &s.total()], false)?;
     let y = half::y(cx, 0)?;
     let y_heads = Heads::together(s.batch.clone(), s.rows.clone(), Dim::Const(s.heads), s.size(2));
     let [k, v] = kv;
-    let q_heads = s.part(0);
-    let call =
-        attend(cx, Dtype::F32, [(q, &q_heads), (k, &kv_heads[0]), (v, &kv_heads[1]), (y.at.clone(), &y_heads)], bias);
+    let call = attend(
+        cx,
+        Dtype::F32,
+        [(q, &q_heads), (k, &kv_heads[0]), (v, &kv_heads[1]), (y.at.clone(), &y_heads)],
+        seen.bias,
+    );
     let d = Attention {
-        lens,
-        offset: s.past.clone().unwrap_or(Dim::Const(0)),
+        lens: seen.lens,
+        offset: past,
         scale: scale_of(cx, &s.size(0), true)?,
-        causal: cx.int("unidirectional", 0)? != 0,
+        causal: seen.causal,
         ..call
     };
     cx.call(&[Dtype::F32, Dtype::I32], d)?;

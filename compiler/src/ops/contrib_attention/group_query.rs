@@ -70,13 +70,18 @@ fn shapes(cx: &NodeView<'_>) -> Result<Shapes> {
             past.shape[2].clone()
         }
     };
-    for i in 11..cx.n_inputs() {
+    for i in 12..cx.n_inputs() {
         if cx.has(i) {
             return Err(wrong("is not supported").at_input(i));
         }
     }
-    if cx.int("smooth_softmax", 0)? > 0 {
-        return Err(wrong("is not supported").at_attribute("smooth_softmax"));
+    if let Some(given) = cx.opt_ty(9)? {
+        cx.expect_dtype(9, &[Dtype::I64])?;
+        expect_equal("positions and rows", &given.numel(), &(batch.clone() * rows.clone()))
+            .map_err(|e| e.at_input(9))?;
+    }
+    if cx.has(11) {
+        half::expect_vector(cx, 11, &heads)?;
     }
     if cx.int("do_rotary", 0)? != 0 && !(cx.has(7) && cx.has(8)) {
         return Err(wrong("rotary positions need tables").at_attribute("do_rotary"));
@@ -151,6 +156,7 @@ pub(super) fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let valid = cx.scratch(batch.clone() * Dim::Const(8));
     let d = CachePositions {
         lens: cx.x(5)?,
+        given: cx.opt(9)?,
         positions: positions.clone(),
         valid: valid.clone(),
         batch: batch.clone(),
@@ -170,10 +176,6 @@ pub(super) fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     };
     let (mut q, mut q_heads, mut k, mut k_heads) = (q, s.q.clone(), k, s.kv.clone());
     if cx.int("do_rotary", 0)? != 0 {
-        let positions = match cx.opt(9)? {
-            Some(given) => given,
-            None => positions,
-        };
         (q, q_heads) = rotated(cx, q, &q_heads, &positions)?;
         (k, k_heads) = rotated(cx, k, &k_heads, &positions)?;
     }
@@ -223,6 +225,12 @@ pub(super) fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let y_heads = Heads::together(batch, rows, s.q.heads.clone(), s.q.size.clone());
     let bias = bias_of(cx, 10, Dtype::F32, f32::NEG_INFINITY)?;
     let (k, v) = (places[0].clone(), places[1].clone());
+    // A score of no key for each head, or 0 for all of them.
+    let sink = match cx.int("smooth_softmax", 0)? {
+        _ if cx.has(11) => Some(half::x(cx, 11)?),
+        1 => Some(cx.f32_weights(&vec![0.0; usize::try_from(num_heads(cx, "num_heads")?).unwrap_or(0)])),
+        _ => None,
+    };
     let (k_at, v_at) = ((k, &presents[0]), (v, &presents[1]));
     let call = attend(cx, Dtype::F32, [(q, &q_heads), k_at, v_at, (y.at.clone(), &y_heads)], bias);
     let window = match cx.int("local_window_size", -1)? {
@@ -231,6 +239,7 @@ pub(super) fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     };
     let d = Attention {
         lens: Some(valid),
+        sink,
         from_end: true,
         scale: scale_of(cx, &s.q.size, true)?,
         softcap: cx.float("softcap", 0.0)?,

@@ -6,7 +6,7 @@
 use super::super::attention::{Heads, attend, expect_equal, scale_of, with_past};
 use super::super::view::{NodeView, Result, wrong};
 use super::super::{InferCx, half, tensor};
-use super::{expect_f32_or_half, join_bias, key_mask, num_heads, set_presents};
+use super::{expect_f32_or_half, num_heads, seen, set_presents};
 use crate::ir::Dim;
 use crate::lower::LowerCx;
 use kiln_kernels::{Attention, BiasRows, Dtype, Operand, ScoreStage};
@@ -117,7 +117,7 @@ fn operand(cx: &mut LowerCx<'_>, part: &Part, bias_start: Option<Dim>) -> Result
     let Some(bias_start) = bias_start else { return Ok(slice(&all, &part.start, None)) };
     let h = &part.heads;
     let n = h.heads.clone() * h.size.clone();
-    if h.row_stride != n {
+    if cx.rank(part.input)? == 4 {
         // Heads apart (keys of another sequence): they come with their bias.
         return Ok(all);
     }
@@ -150,21 +150,22 @@ pub(super) fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
     let q = operand(cx, &s.q, q_bias)?;
     let k = operand(cx, &s.k, k_bias)?;
     let v = operand(cx, &s.v, v_bias)?;
-    let past = |i: usize| s.past.clone().map(|rows| (i, rows));
-    let (k, k_heads) = with_past(cx, Dtype::F32, (k, &s.k.heads), past(6), 1)?;
-    let (v, v_heads) = with_past(cx, Dtype::F32, (v, &s.v.heads), past(7), 2)?;
-    let mask = key_mask(cx, 4, &s.q.heads.batch)?;
-    let (bias, lens) = join_bias(cx, 5, mask)?;
+    let past_of = |i: usize| s.past.clone().map(|rows| (i, rows));
+    let (k, k_heads) = with_past(cx, Dtype::F32, (k, &s.k.heads), past_of(6), 1)?;
+    let (v, v_heads) = with_past(cx, Dtype::F32, (v, &s.v.heads), past_of(7), 2)?;
+    let past = s.past.clone().unwrap_or(Dim::Const(0));
+    let seen = seen(cx, [4, 5], &s.q.heads, [&past, &s.total()], cx.wants(3))?;
     let y = half::y(cx, 0)?;
     let scores = half::opt_y(cx, 3)?;
-    let call = attend(cx, Dtype::F32, [(q, &s.q.heads), (k, &k_heads), (v, &v_heads), (y.at.clone(), &s.y())], bias);
+    let call =
+        attend(cx, Dtype::F32, [(q, &s.q.heads), (k, &k_heads), (v, &v_heads), (y.at.clone(), &s.y())], seen.bias);
     let d = Attention {
-        lens,
+        lens: seen.lens,
         scores: scores.as_ref().map(|o| o.at.clone()),
         stage: ScoreStage::Masked,
-        offset: s.past.clone().unwrap_or(Dim::Const(0)),
+        offset: past,
         scale: scale_of(cx, &s.q.heads.size, true)?,
-        causal: cx.int("unidirectional", 0)? != 0,
+        causal: seen.causal,
         ..call
     };
     cx.call(&[Dtype::F32, Dtype::I32], d)?;

@@ -6,9 +6,10 @@
 use crate::{Elem, Fault, Isa, kernel};
 
 kernel! {
-    /// Positions of the new rows, and each entry's number of valid rows.
+    /// Positions of the new rows, and each entry's number of valid rows. Of positions that are `given` the first call takes the
+    /// first one only, for all entries, and counts from there, as ONNX Runtime does.
     pub struct CachePositions {
-        operands { read lens: I, write positions: P, write valid: P }
+        operands { read lens: I, opt given: P, write positions: P, write valid: P }
         nums { batch, rows, total }
     }
     entries { cache_positions_i32 { I = i32, P = i64 } }
@@ -31,21 +32,29 @@ fn cache_positions(
     _: Isa,
     d: &CachePositions,
     lens: &[i32],
+    given: Option<&[i64]>,
     positions: &mut [i64],
     valid: &mut [i64],
 ) -> Result<(), Fault> {
-    if lens.len() != d.batch || valid.len() != d.batch || d.batch.checked_mul(d.rows) != Some(positions.len()) {
+    let ok = lens.len() == d.batch && valid.len() == d.batch && d.batch.checked_mul(d.rows) == Some(positions.len());
+    if !ok || given.is_some_and(|g| g.len() != positions.len()) {
         return Err(Fault::Descriptor);
     }
     let rows = i64::try_from(d.rows).map_err(|_| Fault::Descriptor)?;
     for (b, (&last, valid)) in lens.iter().zip(valid).enumerate() {
-        let past = if d.rows == d.total { 0 } else { i64::from(last) + 1 - rows };
+        let is_first = d.rows == d.total;
+        let past = if is_first { 0 } else { i64::from(last) + 1 - rows };
         if past < 0 {
             return Err(Fault::IndexOutOfRange);
         }
         *valid = past + rows;
-        for (p, i) in positions[b * d.rows..][..d.rows].iter_mut().zip(0..) {
-            *p = past + i;
+        let new = &mut positions[b * d.rows..][..d.rows];
+        match given {
+            Some(given) if !is_first => new.copy_from_slice(&given[b * d.rows..][..d.rows]),
+            _ => {
+                let start = given.and_then(|g| g.first()).copied().unwrap_or(past);
+                new.iter_mut().zip(0..).for_each(|(p, i)| *p = start.saturating_add(i));
+            }
         }
     }
     Ok(())

@@ -26,10 +26,11 @@ param_enum! {
 kernel! {
     /// Attention; see the module's text. Strides are in elements. `lens` are the numbers of valid keys by batch entry. A query
     /// `i` stands at position `offset + i`, or, with `from_end`, so that the last query stands at the last valid key.
+    /// `sink` holds a score by head that no key has: it takes its share of the probabilities.
     /// `scratch` has [`attention_scratch_len`] elements, for each stream its own.
     pub struct Attention {
         operands {
-            read q: T, read k: T, read v: T, opt mask: T, opt lens: I,
+            read q: T, read k: T, read v: T, opt mask: T, opt lens: I, opt sink: T,
             update_parts y: T, opt_write_parts scores: T, write scratch: T,
         }
         nums {
@@ -96,6 +97,7 @@ pub(super) struct Operands<'a, T> {
     pub k: &'a [T],
     pub v: &'a [T],
     pub mask: Option<&'a [T]>,
+    pub sink: Option<&'a [T]>,
     pub y: PartOut<'a, T>,
     pub scores: Option<PartOut<'a, T>>,
     pub scratch: &'a mut [T],
@@ -137,6 +139,7 @@ fn attention<T: AttentionElem, I: Copy + TryInto<i64>>(
     v: &[T],
     mask: Option<&[T]>,
     lens: Option<&[I]>,
+    sink: Option<&[T]>,
     y: PartOut<'_, T>,
     scores: Option<PartOut<'_, T>>,
     scratch: &mut [T],
@@ -167,6 +170,7 @@ fn attention<T: AttentionElem, I: Copy + TryInto<i64>>(
             d.mask_keys <= d.keys && within(reach(d.batch, d.heads, d.queries, strides, d.mask_keys), m.len())
         })
         && lens.is_none_or(|l| l.len() == d.batch)
+        && sink.is_none_or(|s| s.len() == d.heads)
         && scores.as_ref().is_none_or(|s| n_scores == Some(s.len()))
         && attention_scratch_len(d.queries, d.keys, d.head_size, d.v_head_size) <= scratch.len();
     if !ok {
@@ -178,7 +182,7 @@ fn attention<T: AttentionElem, I: Copy + TryInto<i64>>(
         Some(lens) => lens[b].try_into().ok().and_then(|l| usize::try_from(l).ok()).map_or(0, |l| l.min(d.keys)),
     };
     let units = n_units * i / n..n_units * (i + 1) / n;
-    T::heads(isa, d, units, &len, Operands { q, k, v, mask, y, scores, scratch })
+    T::heads(isa, d, units, &len, Operands { q, k, v, mask, sink, y, scores, scratch })
 }
 
 impl Attention {

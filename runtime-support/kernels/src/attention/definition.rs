@@ -12,7 +12,7 @@ pub(super) fn heads_by_definition<T: Real>(
     lens: &dyn Fn(usize) -> usize,
     o: Operands<'_, T>,
 ) {
-    let Operands { q, k, v, mask, mut y, mut scores, scratch } = o;
+    let Operands { q, k, v, mask, sink, mut y, mut scores, scratch } = o;
     let round = |x: f64| T::put(x).get();
     // Both factors of a product are scaled by the root.
     let root = round(libm::sqrt(f64::from(d.scale)));
@@ -67,6 +67,7 @@ pub(super) fn heads_by_definition<T: Real>(
             // Every addition is rounded, in blocks of eight: longer sums would stop growing.
             let block = |b: &[T]| b.iter().fold(0.0, |sum, &s| fine(sum + exponential(s)));
             let sum = fine(line.chunks(8).map(block).sum());
+            let sum = sum + sink.filter(|_| any).map_or(0.0, |s| fine(libm::exp(fine(s[h].get() - max))));
             let sum = if sum == 0.0 { 1.0 } else { sum };
             for (j, s) in line.iter_mut().enumerate() {
                 *s = T::put(exponential(*s) / sum);

@@ -22,7 +22,7 @@ pub(super) fn heads_f32(
     lens: &dyn Fn(usize) -> usize,
     o: Operands<'_, f32>,
 ) -> Result<(), Fault> {
-    let Operands { q, k, v, mask, mut y, mut scores, scratch } = o;
+    let Operands { q, k, v, mask, sink, mut y, mut scores, scratch } = o;
     let few = d.queries <= FEW_QUERIES;
     let (packed_k_row, packed_v_row) = if few { (0, 0) } else { (d.head_size, d.v_head_size) };
     let (packed, rest) = scratch.split_at_mut((d.keys + PANEL) * packed_k_row);
@@ -62,7 +62,8 @@ pub(super) fn heads_f32(
             }
             // A panel cannot be entered in its middle.
             let low = low.min(high) / PANEL * PANEL;
-            let rows = Rows { b, h, from, len, q: &q[b * d.q_batch + h * d.q_head + from * d.q_row..] };
+            let sink = sink.map_or(f32::NEG_INFINITY, |s| s[h]);
+            let rows = Rows { b, h, from, len, sink, q: &q[b * d.q_batch + h * d.q_head + from * d.q_row..] };
             let at = b * d.y_batch + h * d.y_head + from * d.y_row;
             let mut y = HeadOut { y: &mut y, at, stride: d.y_row, size: d.v_head_size };
             let mut states = [RowState::START; QUERY_BLOCK];
@@ -102,7 +103,7 @@ pub(super) fn heads_f32(
             }
             for (i, state) in states[..to - from].iter().enumerate() {
                 let y = y.row(i);
-                match state.inverse() {
+                match state.inverse(sink) {
                     _ if d.nan_zero && state.sum.is_nan() => y.fill(0.0),
                     // A product over no keys at all is zero in either spelling.
                     0.0 if d.unseen_nan && len > 0 => y.fill(f32::NAN),
@@ -162,9 +163,13 @@ struct RowState {
 impl RowState {
     const START: Self = Self { max: f32::NEG_INFINITY, sum: 0.0, any: false };
 
-    /// What probabilities are multiplied by in the end.
-    fn inverse(self) -> f32 {
-        if !self.any || self.sum == 0.0 { 0.0 } else { 1.0 / self.sum }
+    /// What probabilities are multiplied by in the end, where a score that no key has takes its share (-∞: there is none).
+    fn inverse(self, sink: f32) -> f32 {
+        if !self.any || self.sum == 0.0 {
+            return 0.0;
+        }
+        let share = if sink == f32::NEG_INFINITY { 0.0 } else { libm::expf(sink - self.max) };
+        1.0 / (self.sum + share)
     }
 }
 
@@ -174,6 +179,8 @@ struct Rows<'a> {
     h: usize,
     from: usize,
     len: usize,
+    /// The score of no key, or -∞.
+    sink: f32,
     q: &'a [f32],
 }
 
@@ -214,7 +221,7 @@ impl Rows<'_> {
                 scale(isa, y.row(i), factor);
             }
             if let (Some(out), ScoreStage::Probability) = (scores.as_deref_mut(), d.stage) {
-                let inverse = states[i].inverse();
+                let inverse = states[i].inverse(self.sink);
                 let out = &mut out[i * d.keys..][..d.keys];
                 out.fill(0.0);
                 out.iter_mut().zip(&*row).for_each(|(o, p)| *o = if inverse == 0.0 { 0.0 } else { p * inverse });

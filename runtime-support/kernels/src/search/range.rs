@@ -17,6 +17,34 @@ kernel! {
     body = range;
 }
 
+kernel! {
+    /// Finds how many elements a range has, which must not be more than `most`.
+    pub struct RangeCount {
+        operands { read start: T, read limit: T, read delta: T }
+        nums { most }
+        found { count }
+    }
+    entries {
+        range_count_f32 { T = f32 } range_count_f64 { T = f64 } range_count_f16 { T = f16 } range_count_bf16 { T = bf16 }
+        range_count_i16 { T = i16 } range_count_i32 { T = i32 } range_count_i64 { T = i64 }
+    }
+    body = range_count;
+}
+
+fn range_count<T: Progress>(
+    _: Isa,
+    d: &RangeCount,
+    start: &[T],
+    limit: &[T],
+    delta: &[T],
+) -> Result<[usize; 1], Fault> {
+    let (Some(&start), Some(&limit), Some(&delta)) = (start.first(), limit.first(), delta.first()) else {
+        return Err(Fault::Descriptor);
+    };
+    let count = T::count(start, limit, delta).ok_or(Fault::ShapeMismatch)?;
+    if count <= d.most { Ok([count]) } else { Err(Fault::BoundExceeded) }
+}
+
 fn range<T: Progress>(_: Isa, d: &Range, start: &[T], limit: &[T], delta: &[T], y: &mut [T]) -> Result<(), Fault> {
     let (Some(&start), Some(&limit), Some(&delta)) = (start.first(), limit.first(), delta.first()) else {
         return Err(Fault::Descriptor);

@@ -40,7 +40,7 @@ pub(super) fn mutate(r: &mut Prng, t: &mut TensorProto) {
             if r.chance(0.4) {
                 t.data_type = TYPES[r.below(TYPES.len())];
             } else if let (Some(d), true) = (pick_mut(r, &mut t.dims), r.chance(0.6)) {
-                *d = 1 + (d.unsigned_abs() as i64 + r.below(3) as i64) % 7;
+                *d = 1 + ((d.unsigned_abs() % 7) as i64 + r.below(3) as i64) % 7;
             } else {
                 list(r, &mut t.dims, |r| r.below(4) as i64);
             }

@@ -82,9 +82,10 @@ def build(folder, work, release):
     model = onnx.load(os.path.join(folder, "model.onnx"), load_external_data=False)
     given, dims = inputs(folder), {}
     for port, value in zip(model.graph.input, given):
-        for d, n in zip(port.type.tensor_type.shape.dim, value.shape):
-            if d.dim_param:
-                dims[d.dim_param] = n
+        for axis, (d, n) in enumerate(zip(port.type.tensor_type.shape.dim, value.shape)):
+            if not d.HasField("dim_value") or d.dim_value <= 0:
+                named = d.dim_param and d.dim_param.isidentifier()
+                dims[d.dim_param if named else f"{port.name}.{axis}"] = n
     set_dims = "".join(f".dim({json.dumps(k)}, {v}..={v})" for k, v in dims.items())
     items = []
     for k, value in enumerate(given):

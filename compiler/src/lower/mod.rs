@@ -313,9 +313,12 @@ fn place_outputs(graph: &Graph, out: &mut Lowered) -> Result<(), CompileErrors> 
                 .at(format!("graph output \"{name}\""))
                 .into());
         };
-        let kind = &out.buffers[place.buffer as usize].kind;
-        let owned = matches!(kind, BufferKind::Activation | BufferKind::Scratch | BufferKind::State(_));
-        if owned {
+        // A view whose bounds allow more than its memory holds gets memory for all that they allow.
+        let (from, bytes) = (&out.buffers[place.buffer as usize], ty.bytes());
+        let room = from.bytes.clone() - Dim::Const(i64::try_from(place.off).unwrap_or(i64::MAX));
+        let inside = room.upper().is_none_or(|room| bytes.upper().is_some_and(|b| b <= room));
+        let owned = matches!(from.kind, BufferKind::Activation | BufferKind::Scratch | BufferKind::State(_));
+        if owned && inside {
             out.outputs.push(place);
             continue;
         }
@@ -323,8 +326,8 @@ fn place_outputs(graph: &Graph, out: &mut Lowered) -> Result<(), CompileErrors> 
             out.outputs.push(copy);
             continue;
         }
-        let bytes = ty.bytes();
         let buffer = out.add_buffer(Buffer { name: name.clone(), bytes: bytes.clone(), kind: BufferKind::Activation });
+        let bytes = if inside { bytes } else { bytes.at_most(&room) };
         let from = kiln_kernels::Operand::at(place.buffer, place.off, bytes.clone());
         let call = copy_bytes(from, kiln_kernels::Operand::at(buffer, 0, bytes))?;
         out.steps.push(Step { call, node_idx: usize::MAX });

@@ -72,7 +72,7 @@ pub(super) fn of_all(mut shape: Vec<Dim>, all: &Dim) -> Result<Vec<Dim>> {
     }
     if let Some(last) = shape.pop() {
         let others: Dim = shape.iter().cloned().product();
-        shape.push(if others.as_const().is_some() { last } else { all.quotient(&others) });
+        shape.push(if others.as_const().is_some() { last } else { all.quotient(&others.at_least(&Dim::Const(1))) });
     }
     Ok(shape)
 }
@@ -110,6 +110,18 @@ mod tests {
             for b in (-3..3).filter(|b: &i64| b.rem_euclid(3) as usize != at) {
                 assert_eq!(value(&last, b), [[4, 5, 6][3 - at - b.rem_euclid(3) as usize]]);
             }
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_all_has_a_bound() {
+        let shape = [1, 3, 1, 5].map(Dim::Const);
+        let drop = flags(&[symbol(0), symbol(1)], 4).unwrap();
+        let left = of_all(rest(&drop, &shape, 2), &Dim::Const(15)).unwrap();
+        assert!(left.iter().all(|d| d.upper().is_some_and(|most| most <= 15)), "{left:?}");
+        for (a, b, want) in [(0, 2, [3, 5]), (-2, 0, [3, 5])] {
+            let dims = left.iter().map(|d| d.eval(&|s| if s.name == "a0" { a } else { b }));
+            assert_eq!(dims.collect::<Vec<_>>(), want);
         }
     }
 

@@ -162,7 +162,6 @@ fn main() {
             initial_h: None,
             initial_c: None,
             lens: None,
-            sink: None,
             y,
             y_h,
             y_c,

@@ -142,7 +142,7 @@ fn silu<S: Simd>(s: S, x: S::F32) -> S::F32 {
 /// x / (1 + e^y), with 0 for −∞, where y is ∞ and the quotient NaN.
 #[inline(always)]
 fn weighed<S: Simd>(s: S, x: S::F32, y: S::F32) -> S::F32 {
-    let quotient = x / (s.splat(1.0) + math::exp(y));
+    let quotient = x / (s.splat(1.0) + math::exp_from(y));
     S::F32::select(x.eq(s.splat(f32::NEG_INFINITY)), s.zero(), quotient)
 }
 

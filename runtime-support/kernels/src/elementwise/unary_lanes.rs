@@ -65,7 +65,7 @@ lanes! {
     Mish |s, x, a, b| exp1::mish(x),
     Softplus |s, x, a, b| exp1::softplus(x),
     // The limit at -∞ is 0, where the quotient is NaN.
-    Swish |s, x, a, b| choose(x.eq(s.splat(f32::NEG_INFINITY)), s.zero(), x / (s.splat(1.0) + math::exp(-(a * x)))),
+    Swish |s, x, a, b| choose(x.eq(s.splat(f32::NEG_INFINITY)), s.zero(), x / (s.splat(1.0) + math::exp_from(-(a * x)))),
     Sin |s, x, a, b| trig::sin(s, x),
     Cos |s, x, a, b| trig::cos(s, x),
 }

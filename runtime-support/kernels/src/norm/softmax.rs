@@ -126,7 +126,7 @@ simd_fn! {
             for (l, lane) in lanes[..w].iter_mut().enumerate() {
                 *lane = T::round(y[(at + l) * stride].widen() - max).widen();
             }
-            let e = math::exp(s.array(lanes)).to_array();
+            let e = math::exp_flushed(s.array(lanes)).to_array();
             for l in 0..w {
                 let e_l = T::round(e[l]);
                 block += e_l.widen();
@@ -191,7 +191,7 @@ unsafe fn row<S: Simd, const LOG: bool>(s: S, x: *const f32, y: *mut f32, n: usi
         at = 0;
         while at + 2 * LANES <= full {
             for (v, sum) in sum.iter_mut().enumerate() {
-                let e = math::exp(s.load(x.add(at + v * LANES)) - m_all);
+                let e = math::exp_flushed(s.load(x.add(at + v * LANES)) - m_all);
                 if !LOG {
                     e.store(y.add(at + v * LANES));
                 }
@@ -200,7 +200,7 @@ unsafe fn row<S: Simd, const LOG: bool>(s: S, x: *const f32, y: *mut f32, n: usi
             at += 2 * LANES;
         }
         if at < full {
-            let e = math::exp(s.load(x.add(at)) - m_all);
+            let e = math::exp_flushed(s.load(x.add(at)) - m_all);
             if !LOG {
                 e.store(y.add(at));
             }
@@ -208,7 +208,7 @@ unsafe fn row<S: Simd, const LOG: bool>(s: S, x: *const f32, y: *mut f32, n: usi
         }
         let mut total = (sum[0] + sum[1]).sum();
         if rest > 0 {
-            let e = math::exp(s.load_n(x.add(full), rest) - m_all);
+            let e = math::exp_flushed(s.load_n(x.add(full), rest) - m_all);
             let e_lanes = e.to_array();
             total += e_lanes[..rest].iter().sum::<f32>();
             if !LOG {
@@ -278,7 +278,7 @@ unsafe fn strip<S: Simd, const LOG: bool, const V: usize>(
         for i in 0..n {
             for v in 0..V {
                 let at = i * inner + v * LANES;
-                let e = math::exp(load_w(s, x.add(at), w) - max[v]);
+                let e = math::exp_flushed(load_w(s, x.add(at), w) - max[v]);
                 sum[v] = sum[v] + e;
                 if !LOG {
                     store_w(e, y.add(at), w);

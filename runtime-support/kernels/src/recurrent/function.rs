@@ -93,10 +93,10 @@ fn vector<S: Simd>(s: S, f: CellActivation, x: S::F32) -> S::F32 {
         CellFunction::ThresholdedRelu => S::F32::select(x.lt(a), zero, x),
         CellFunction::ScaledTanh => a * math::tanh(b * x),
         CellFunction::HardSigmoid => one.min(zero.max(x.fma(a, b))),
-        CellFunction::Elu => S::F32::select(x.lt(zero), a * (math::exp(x) - one), x),
+        CellFunction::Elu => S::F32::select(x.lt(zero), a * (math::exp_from(x) - one), x),
         CellFunction::Softsign => x / (one + x.abs()),
         // max(x, 0) + ln(1 + e^-|x|) does not overflow.
-        CellFunction::Softplus => zero.max(x) + math::log(one + math::exp(-x.abs())),
+        CellFunction::Softplus => zero.max(x) + math::log(one + math::exp_flushed(-x.abs())),
     }
 }
 

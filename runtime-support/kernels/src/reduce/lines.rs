@@ -176,7 +176,7 @@ simd_fn! {
             let m = shift(row::<S, MAX>(s, x));
             let mut sum = s.zero();
             for at in (0..n).step_by(LANES) {
-                let e = math::exp(s.load_slice(x, at) - s.splat(m));
+                let e = math::exp_flushed(s.load_slice(x, at) - s.splat(m));
                 sum = sum + if n - at < LANES { keep(s, e, n - at, 0.0) } else { e };
             }
             *y = math::scalar::log(sum.sum()) + m;
@@ -272,7 +272,7 @@ simd_fn! {
                 m = S::F32::select(m.abs().eq(s.splat(f32::INFINITY)), s.zero(), m);
                 let mut sum = s.zero();
                 for i in 0..n {
-                    sum = sum + math::exp(s.load_slice(x, i * inner + at) - m);
+                    sum = sum + math::exp_flushed(s.load_slice(x, i * inner + at) - m);
                 }
                 (math::log(sum) + m).store_slice(y, at);
             }

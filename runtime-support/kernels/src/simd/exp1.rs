@@ -12,7 +12,7 @@ pub fn expm1<V: F32x16>(x: V) -> V {
         }
         (x * x).fma(tail, x)
     };
-    let far = math::exp(x) - x.splat_like(1.0);
+    let far = math::exp_from(x) - x.splat_like(1.0);
     V::select(x.abs().lt(x.splat_like(0.346)), near, far)
 }
 
@@ -28,14 +28,14 @@ fn log1p_unit<V: F32x16>(x: V) -> V {
 /// ln(1 + e^x).
 #[inline(always)]
 pub fn softplus<V: F32x16>(x: V) -> V {
-    x.splat_like(0.0).max(x) + log1p_unit(math::exp(-x.abs()))
+    x.splat_like(0.0).max(x) + log1p_unit(math::exp_flushed(-x.abs()))
 }
 
 /// x · tanh(ln(1 + e^x)) = x · (t² + 2t) / (t² + 2t + 2) with t = e^x.
 #[inline(always)]
 pub fn mish<V: F32x16>(x: V) -> V {
     // Beyond 20 the factor is 1 in f32, and t² would overflow. The order of the operands keeps a NaN.
-    let t = math::exp(x.splat_like(20.0).min(x));
+    let t = math::exp_flushed(x.splat_like(20.0).min(x));
     let two = x.splat_like(2.0);
     let part = t * (t + two);
     let value = x * (part / (part + two));

@@ -42,6 +42,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 """
 
+ALIGNED = """#[repr(align(64))]
+struct Aligned<T>(T);
+macro_rules! aligned {
+    ($path:literal) => {{
+        static DATA: Aligned<[u8; include_bytes!($path).len()]> = Aligned(*include_bytes!($path));
+        &DATA.0[..]
+    }};
+}
+"""
+
 ORT = """
 import glob, os, statistics, sys, time
 import numpy as np, onnx, onnxruntime as ort
@@ -73,14 +83,18 @@ def inputs(folder):
     return [numpy_helper.to_array(onnx.load_tensor(f)) for f in files]
 
 
-def build(folder, work, release):
-    """The crate's program."""
+def build(folder, work, release, built):
+    """The crate's program, and the bytes of inputs in it."""
     name = "start_" + "".join(c if c.isalnum() else "_" for c in os.path.basename(folder.rstrip("/")))
     crate = os.path.join(work, name)
     os.makedirs(os.path.join(crate, "src"), exist_ok=True)
     import onnx
     model = onnx.load(os.path.join(folder, "model.onnx"), load_external_data=False)
     given, dims = inputs(folder), {}
+    target = os.path.join(work, "target")
+    done = os.path.join(target, "release", name), sum(v.nbytes for v in given)
+    if built:
+        return done
     for port, value in zip(model.graph.input, given):
         for axis, (d, n) in enumerate(zip(port.type.tensor_type.shape.dim, value.shape)):
             if not d.HasField("dim_value") or d.dim_value <= 0:
@@ -91,7 +105,7 @@ def build(folder, work, release):
     for k, value in enumerate(given):
         with open(os.path.join(crate, f"input_{k}.bin"), "wb") as f:
             f.write(value.tobytes())
-        items.append(f'(&include_bytes!("../input_{k}.bin")[..], &{list(value.shape)}[..])')
+        items.append(f'(aligned!("../input_{k}.bin"), &{list(value.shape)}[..])')
     files = {
         "Cargo.toml": f'[package]\nname = "{name}"\nversion = "0.0.0"\nedition = "2024"\n[dependencies]\nkiln = {{ path = "{ROOT}/runtime-support" }}\n'
         f'[build-dependencies]\nkiln-compiler = {{ path = "{ROOT}/compiler", default-features = false }}\n[profile.release]\n{release}\nstrip = true\n'
@@ -99,18 +113,17 @@ def build(folder, work, release):
         "build.rs": f'fn main() {{\n    if let Err(e) = kiln_compiler::Config::new().name("net"){set_dims}.compile({json.dumps(os.path.abspath(folder) + "/model.onnx")}) {{\n'
         '        eprintln!("{e}");\n        std::process::exit(1);\n    }\n}\n',
         "src/main.rs": MAIN,
-        "src/inputs.rs": "pub fn inputs() -> Vec<(&'static [u8], &'static [usize])> {\n    vec![" + ", ".join(items) + "]\n}\n",
+        "src/inputs.rs": ALIGNED + "pub fn inputs() -> Vec<(&'static [u8], &'static [usize])> {\n    vec![" + ", ".join(items) + "]\n}\n",
     }
     for path, text in files.items():
         full = os.path.join(crate, path)
         if not os.path.exists(full) or open(full).read() != text:
             with open(full, "w") as f:
                 f.write(text)
-    target = os.path.join(work, "target")
     out = subprocess.run(["cargo", "build", "--release", "-q"], cwd=crate, env={**os.environ, "CARGO_TARGET_DIR": target}, capture_output=True, text=True)
     if out.returncode:
         raise RuntimeError(out.stderr.strip()[-1500:])
-    return os.path.join(target, "release", name), sum(v.nbytes for v in given)
+    return done
 
 
 def main():
@@ -120,6 +133,7 @@ def main():
     args.add_argument("--work", default=os.path.join(tempfile.gettempdir(), "kiln-startup"))
     args.add_argument("--release", default="opt-level = 3")
     args.add_argument("--build-only", action="store_true")
+    args.add_argument("--built", action="store_true", help="take the programs that an earlier call built")
     args = args.parse_args()
     os.makedirs(args.work, exist_ok=True)
     print("| model | start-up, ms | ONNX Runtime, ms | ratio | RSS less weights and arena, MB | binary less weights, MB |")
@@ -127,7 +141,7 @@ def main():
     for folder in args.folders:
         name = os.path.basename(folder.rstrip("/"))
         try:
-            exe, given = build(folder, args.work, args.release)
+            exe, given = build(folder, args.work, args.release, args.built)
             if args.build_only:
                 continue
             ours, theirs, rss = [], [], 0

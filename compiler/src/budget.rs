@@ -54,12 +54,15 @@ pub(crate) fn within(
     Ok(widest)
 }
 
-/// The error that names what is alive at the peak.
+/// The error that names the largest of what is alive at the peak and of the states.
 fn over(program: &Program, budget_bytes: u64) -> CompileError {
-    let named = |p: &crate::memory::PeakTensor| format!("\"{}\" {}", p.name, p.bytes);
-    let peak: Vec<String> = program.arena.peak.iter().take(4).map(named).collect();
+    let states = program.states.iter().map(|s| (program.inputs[s.input_idx].name.as_str(), s.memory_bytes()));
+    let peak = program.arena.peak.iter().map(|p| (p.name.as_str(), p.bytes));
+    let mut all: Vec<(&str, u64)> = states.chain(peak).collect();
+    all.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let named: Vec<String> = all.iter().take(4).map(|(name, bytes)| format!("\"{name}\" {bytes}")).collect();
     let bytes = program.memory_bytes();
-    let what = format!("the budget is {budget_bytes} bytes, {bytes} are needed, most of them for {}", peak.join(", "));
+    let what = format!("the budget is {budget_bytes} bytes, {bytes} are needed, most of them for {}", named.join(", "));
     CompileError::new(Stage::Plan, what)
 }
 

@@ -283,11 +283,15 @@ pub fn verify(program: &Program, expected: &Expectation) -> Result<(), CompileEr
     if ports != expected.output_objects || ports.iter().any(|slot| !objects.contains(slot)) {
         return fail(program.steps.len(), "an output object is not written".into());
     }
-    for (port, &(buffer, off)) in program.outputs.iter().zip(&expected.outputs).filter(|(p, _)| p.object.is_none()) {
+    for (i, (port, &(buffer, off))) in program.outputs.iter().zip(&expected.outputs).enumerate() {
+        if port.object.is_some() {
+            continue;
+        }
         let bytes = u64::try_from(port.ty.bytes().upper().unwrap_or(0)).unwrap_or(0);
-        let from = match expected.kinds[buffer as usize] {
-            BufferKind::State(k) => state_base(k) + port.off,
-            _ => port.off,
+        // Where the caller will read it: in a state's memory if it is the state's output, else in the arena.
+        let from = match program.states.iter().position(|s| s.output_idx == i) {
+            Some(k) => state_base(k) + port.off,
+            None => port.off,
         };
         if !contents.holds(from, from + bytes, buffer, off) {
             return fail(program.steps.len(), format!("output \"{}\" does not hold its value at the end", port.name));

@@ -29,8 +29,12 @@ fn program(graph: &GraphBuilder, states: &[(&str, &str)]) -> Program {
         }
     }
     let decoded = decode(encode(&model), None).unwrap();
-    let dims = [("seen", DimBound::Range(0, 20)), ("batch", DimBound::Range(1, 3))];
-    let import = ImportOptions { dims: dims.map(|(n, b)| (n.to_owned(), b)).into(), ..Default::default() };
+    let dims = [("seen", DimBound::Range(0, 20)), ("batch", DimBound::Range(1, 3)), ("new", DimBound::Range(1, 1))];
+    let has = |name: &str| {
+        model.graph.iter().flat_map(|g| &g.input).any(|i| format!("{i:?}").contains(&format!("\"{name}\"")))
+    };
+    let dims = dims.into_iter().filter(|(n, _)| has(n));
+    let import = ImportOptions { dims: dims.map(|(n, b)| (n.to_owned(), b)).collect(), ..Default::default() };
     let states = states.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
     compile(&decoded, &Options { import, states, ..Options::default() }).unwrap()
 }
@@ -105,6 +109,43 @@ fn several_tensors_behind_a_cache() {
         };
         let new = |step: usize| vec![numbers(&real(1), step), numbers(&real(1), step + 5)];
         check(&g, &[("present", "past")], &[numbers(&real(2), 3)], !read_twice, new);
+    }
+}
+
+#[test]
+fn outputs_that_are_views_of_a_state() {
+    for op in ["Identity", "Unsqueeze", "Slice", "Transpose"] {
+        let mut g = GraphBuilder::new("viewed");
+        let rows = |name: &'static str| [Extent::from(name), 3.into()];
+        for (k, name) in ["first", "second"].into_iter().enumerate() {
+            let (past, present, view) = (format!("past {name}"), format!("present {name}"), format!("view {name}"));
+            g.input(&past, Dtype::F32, &rows("seen"));
+            let new = g.input(&format!("new {name}"), Dtype::F32, &rows("new"));
+            g.node("Concat", &[&past, &new], &present, &[("axis", Attr::I(0))]);
+            let ints =
+                |g: &mut GraphBuilder, what: &str, v: i64| g.weight(&format!("{what} {name}"), &Array::ints(&[v]));
+            match op {
+                "Unsqueeze" => {
+                    let axis = ints(&mut g, "axis", 0);
+                    g.node(op, &[&present, &axis], &view, &[]);
+                }
+                "Slice" => {
+                    let (from, to) = (ints(&mut g, "from", k as i64 + 1), ints(&mut g, "to", 99));
+                    g.node(op, &[&present, &from, &to], &view, &[]);
+                }
+                _ => _ = g.node(op, &[&present], &view, &[]),
+            }
+            let dims: Vec<Extent> = match op {
+                "Unsqueeze" => vec!["one".into(), "seen now".into(), 3.into()],
+                "Transpose" => vec![3.into(), "seen now".into()],
+                _ => vec!["rows".into(), 3.into()],
+            };
+            g.output(&view, Dtype::F32, &dims);
+            g.output(&present, Dtype::F32, &rows("seen now"));
+        }
+        let states = [("present first", "past first"), ("present second", "past second")];
+        let first = [numbers(&[2, 3], 1), numbers(&[2, 3], 2)];
+        check(&g, &states, &first, true, |step| vec![numbers(&[1, 3], step), numbers(&[1, 3], step + 7)]);
     }
 }
 

@@ -205,7 +205,7 @@ pub fn lower_by(
     if !errors.is_empty() {
         return Err(errors);
     }
-    place_outputs(graph, &mut out)?;
+    place_outputs(graph, &mut out, states)?;
     state::bind(graph, &mut out, states)?;
     drop_dead_steps(&mut out);
     Ok(out)
@@ -293,9 +293,9 @@ fn known_before(cx: &LowerCx<'_>) -> HashSet<Arc<Symbol>> {
 }
 
 /// Outputs lie in memory that the module owns: an output that is a graph input or a constant is copied at the end.
-fn place_outputs(graph: &Graph, out: &mut Lowered) -> Result<(), CompileErrors> {
+fn place_outputs(graph: &Graph, out: &mut Lowered, states: &[state::StatePair]) -> Result<(), CompileErrors> {
     let mut copies: HashMap<ValueId, Place> = HashMap::new();
-    for (name, v) in &graph.outputs {
+    for (i, (name, v)) in graph.outputs.iter().enumerate() {
         let value = graph.value(*v);
         if value.ty.as_ref().is_some_and(Type::is_object) {
             place_object(graph, name, *v, out)?;
@@ -317,7 +317,12 @@ fn place_outputs(graph: &Graph, out: &mut Lowered) -> Result<(), CompileErrors> 
         let (from, bytes) = (&out.buffers[place.buffer as usize], ty.bytes());
         let room = from.bytes.clone() - Dim::Const(i64::try_from(place.off).unwrap_or(i64::MAX));
         let inside = room.upper().is_none_or(|room| bytes.upper().is_some_and(|b| b <= room));
-        let owned = matches!(from.kind, BufferKind::Activation | BufferKind::Scratch | BufferKind::State(_));
+        // A state's memory is that of its own output only: a view of it is copied.
+        let owned = match from.kind {
+            BufferKind::Activation | BufferKind::Scratch => true,
+            BufferKind::State(k) => states.get(k).is_some_and(|s| s.output_idx == i),
+            _ => false,
+        };
         if owned && inside {
             out.outputs.push(place);
             continue;

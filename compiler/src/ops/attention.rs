@@ -39,6 +39,13 @@ impl Heads {
         }
     }
 
+    /// Heads apart in memory of this form ([`TensorType::physical_shape`]): a cache that grows in place has room behind each.
+    pub fn spaced(mut self, physical: &[Dim]) -> Self {
+        self.head_stride = head_pitch(physical);
+        self.batch_stride = self.heads.clone() * self.head_stride.clone();
+        self
+    }
+
     /// `[batch, rows, heads · size]`
     pub fn together(batch: Dim, rows: Dim, heads: Dim, size: Dim) -> Self {
         let width = heads.clone() * size.clone();
@@ -91,6 +98,11 @@ impl Heads {
         };
         copy.lower(cx, dtype, x, y)
     }
+}
+
+/// Elements from one head to the next in memory of this form.
+pub(super) fn head_pitch(physical: &[Dim]) -> Dim {
+    row_major(physical).swap_remove(1)
 }
 
 /// What is added to the scores: elements with a stride per batch entry, head and query.
@@ -365,16 +377,14 @@ pub(super) fn with_past(
     let given = opt_result(cx, output, dtype)?;
     let y = match &given {
         Some(g) => {
-            // A cache that grows in place has room behind each head.
-            all.head_stride = row_major(&cx.out_physical(output)?).swap_remove(1);
-            all.batch_stride = all.heads.clone() * all.head_stride.clone();
+            all = all.spaced(&cx.out_physical(output)?);
             g.at.clone()
         }
         None => cx.scratch(bytes),
     };
     match past {
         Some((i, past_rows)) => {
-            let (past, past_pitch) = (operand(cx, i, dtype)?, row_major(&cx.physical(i)?).swap_remove(1));
+            let (past, past_pitch) = (operand(cx, i, dtype)?, head_pitch(&cx.physical(i)?));
             let rows = Rows { x: new, heads: new_heads };
             grow(cx, dtype, (past, past_rows, past_pitch), rows, (y.clone(), all.head_stride.clone()))?;
         }

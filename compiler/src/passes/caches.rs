@@ -6,7 +6,7 @@
 //! rows are not outermost gets [`Layout::Reserved`]: each of its lines begins where it begins with all rows there is room
 //! for. Readers that do not know this layout read a copy (`kiln.Compact`).
 
-use super::rewrite::{Uses, beside};
+use super::rewrite::beside;
 use crate::error::CompileError;
 use crate::ir::{Attr, Dim, Graph, Layout, Node, Value, ValueId};
 use crate::lower::state::StatePair;
@@ -47,13 +47,12 @@ enum Kind {
 
 /// The node that makes the output from the input, if it can do so in place.
 fn candidate(graph: &Graph, from: ValueId, to: ValueId) -> Option<(usize, Kind)> {
-    let uses = Uses::of(graph);
     let plain = |v: ValueId| graph.value(v).layout == Layout::Plain && graph.tensor_type(v).is_ok();
     let once = graph.outputs.iter().filter(|(_, v)| *v == from).count() == 1;
     if !once || n_reads(graph, to) != 1 || !plain(from) || !plain(to) {
         return None;
     }
-    let node_idx = uses.producer(from)?;
+    let node_idx = graph.nodes.iter().position(|n| n.outputs.contains(&Some(from)))?;
     let node = &graph.nodes[node_idx];
     let view = NodeView { graph, node };
     let reads = |i: usize| node.input(i) == Some(to);

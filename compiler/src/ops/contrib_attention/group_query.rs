@@ -2,8 +2,7 @@
 //!
 //! Q `[batch, rows, heads · size]`, or Q, K and V side by side in every row; the cache has its heads apart.
 
-use super::super::attention::{Heads, attend, bias_of, expect_equal, scale_of};
-use super::super::strided::row_major;
+use super::super::attention::{Heads, attend, bias_of, expect_equal, head_pitch, scale_of};
 use super::super::view::{NodeView, Result, wrong};
 use super::super::{InferCx, half, tensor};
 use super::multi_head::slice;
@@ -179,17 +178,14 @@ pub(super) fn lower(cx: &mut LowerCx<'_>) -> Result<()> {
         (q, q_heads) = rotated(cx, q, &q_heads, &positions)?;
         (k, k_heads) = rotated(cx, k, &k_heads, &positions)?;
     }
-    // Elements from one head to the next; a cache that grows in place has room behind each.
-    let pitch = |shape: Vec<Dim>| row_major(&shape).swap_remove(1);
     let (mut presents, mut places) = (Vec::new(), Vec::new());
     for (i, (x, heads)) in [(k, &k_heads), (v, &s.kv)].into_iter().enumerate() {
         let output = half::opt_y(cx, 1 + i)?;
         let mut present = s.present();
         if output.is_some() {
-            present.head_stride = pitch(cx.out_physical(1 + i)?);
-            present.batch_stride = present.heads.clone() * present.head_stride.clone();
+            present = present.spaced(&cx.out_physical(1 + i)?);
         }
-        let past_head = if cx.has(3 + i) { pitch(cx.physical(3 + i)?) } else { Dim::Const(0) };
+        let past_head = if cx.has(3 + i) { head_pitch(&cx.physical(3 + i)?) } else { Dim::Const(0) };
         let bytes = present.batch.clone() * present.batch_stride.clone() * Dim::Const(4);
         let at = match &output {
             Some(o) => o.at.clone(),

@@ -61,6 +61,11 @@ impl TensorType {
         self.numel() * Dim::from(self.dtype.size_bytes())
     }
 
+    /// Size in bytes in a layout.
+    pub fn bytes_in(&self, layout: Layout) -> Dim {
+        self.physical_shape(layout).into_iter().product::<Dim>() * Dim::from(self.dtype.size_bytes())
+    }
+
     /// The extents, if all are constant.
     pub fn const_dims(&self) -> Option<Vec<usize>> {
         self.shape.iter().map(|d| d.as_const().and_then(|c| usize::try_from(c).ok())).collect()

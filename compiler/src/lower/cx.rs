@@ -215,14 +215,7 @@ impl<'a> LowerCx<'a> {
 
 /// Bytes of a value in its layout.
 pub fn value_bytes(view: NodeView<'_>, id: ValueId) -> Result<Dim> {
-    let value = view.graph.value(id);
-    let ty = view.graph.tensor_type(id)?;
-    Ok(match value.layout {
-        Layout::Plain => ty.bytes(),
-        Layout::Blocked16 | Layout::Reserved { .. } => {
-            ty.physical_shape(value.layout).into_iter().product::<Dim>() * Dim::from(ty.dtype.size_bytes())
-        }
-    })
+    Ok(view.graph.tensor_type(id)?.bytes_in(view.graph.value(id).layout))
 }
 
 /// The unsigned type of an element type's size (of 16 bytes: c128): what movement kernels are keyed by.

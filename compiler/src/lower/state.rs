@@ -28,9 +28,7 @@ impl StatePair {
         let (from, to) = (graph.outputs[self.output_idx].1, graph.inputs[self.input_idx]);
         let mut most = 0;
         for v in [from, to] {
-            let ty = graph.tensor_type(v)?;
-            let elements = ty.physical_shape(self.held.unwrap_or_default()).into_iter().product::<Dim>();
-            let bytes = elements * Dim::from(ty.dtype.size_bytes());
+            let bytes = graph.tensor_type(v)?.bytes_in(self.held.unwrap_or_default());
             let bytes = bytes.upper().and_then(|b| u64::try_from(b).ok());
             let name = &graph.value(v).name;
             most = most.max(

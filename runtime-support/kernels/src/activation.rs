@@ -208,7 +208,7 @@ simd_fn! {
 /// # Safety
 /// `x` is valid for reads and writes of 16 · `N` f32.
 #[inline(always)]
-unsafe fn block<S: Simd, const N: usize>(s: S, x: *mut f32, f: impl Fn([S::F32; N]) -> [S::F32; N]) {
+unsafe fn block<S: Simd, const N: usize>(s: S, x: *mut f32, f: &impl Fn([S::F32; N]) -> [S::F32; N]) {
     let mut v = [s.zero(); N];
     // SAFETY: the caller vouches for the block.
     unsafe {

@@ -285,10 +285,10 @@ unsafe fn strip<S: Simd, const LOG: bool, const V: usize>(
                 }
             }
         }
-        let scale = sum.map(
-            #[inline(always)]
-            |t| if LOG { math::log(t) } else { s.splat(1.0) / t },
-        );
+        let mut scale = sum;
+        for scale in &mut scale {
+            *scale = if LOG { math::log(*scale) } else { s.splat(1.0) / *scale };
+        }
         for i in 0..n {
             for v in 0..V {
                 let at = i * inner + v * LANES;

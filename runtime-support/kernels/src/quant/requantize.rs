@@ -118,11 +118,16 @@ simd_fn! {
     }
 }
 
+/// 16 values from `at` on, or one sixteen times.
+#[inline(always)]
+fn lanes<S: Simd>(s: S, (x, stride): (&[f32], usize), at: usize) -> S::F32 {
+    if stride == 0 { s.splat(x[0]) } else { s.load_slice(x, at) }
+}
+
 /// `a · b / c` of 16 positions.
 #[inline(always)]
 fn factors<S: Simd, Q>(s: S, r: &Row<'_, Q>, at: usize) -> S::F32 {
-    let lanes = |(x, stride): (&[f32], usize)| if stride == 0 { s.splat(x[0]) } else { s.load_slice(x, at) };
-    let (a, b, c) = (lanes(r.a), lanes(r.b), lanes(r.c));
+    let (a, b, c) = (lanes(s, r.a, at), lanes(s, r.b, at), lanes(s, r.c, at));
     if r.precision == Precision::F32 {
         return a * b / c;
     }

@@ -236,11 +236,13 @@ unsafe fn row_in_place<S: Simd>(
     let mut at = 0;
     // SAFETY: every access lies below `n`.
     unsafe {
-        while at + 4 * LANES <= n {
-            block(s, x.add(at), &four);
-            at += 4 * LANES;
+        if S::MANY_REGISTERS {
+            while at + 4 * LANES <= n {
+                block(s, x.add(at), &four);
+                at += 4 * LANES;
+            }
         }
-        if at + 2 * LANES <= n {
+        while at + 2 * LANES <= n {
             block(s, x.add(at), &two);
             at += 2 * LANES;
         }

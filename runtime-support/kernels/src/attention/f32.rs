@@ -366,6 +366,32 @@ simd_fn! {
     }
 }
 
+/// What 2 is raised to for a score: its difference from the greatest.
+#[inline(always)]
+fn power<S: Simd>(s: S, x: S::F32, scale: S::F32, greatest: S::F32) -> S::F32 {
+    (x * scale - greatest) * s.splat(LOG2_E)
+}
+
+/// Turns `N` vectors of scores into exponentials and adds them to the sums, each to its own.
+///
+/// # Safety
+/// `p` is valid for reads and writes of `N` vectors; `N` is at most 4.
+#[inline(always)]
+unsafe fn powers<S: Simd, const N: usize>(s: S, p: *mut f32, scale: S::F32, greatest: S::F32, sums: &mut [S::F32; 4]) {
+    let mut e = [s.zero(); N];
+    // SAFETY: the caller vouches for the memory.
+    unsafe {
+        for i in 0..N {
+            e[i] = power(s, s.load(p.add(i * LANES)), scale, greatest);
+        }
+        let e = math::exp2_small(e);
+        for i in 0..N {
+            e[i].store(p.add(i * LANES));
+            sums[i] = sums[i] + e[i];
+        }
+    }
+}
+
 simd_fn! {
     /// Turns a row into exponentials under the greatest score so far; returns what the sums of the keys before are to be
     /// multiplied by.
@@ -380,36 +406,33 @@ simd_fn! {
         // The difference from the greatest score comes first: it is exact where both are huge (masks of -3.4e38), and the factor from
         // powers of e to those of two would overflow them.
         let greatest = s.splat(if max == f32::NEG_INFINITY { 0.0 } else { max });
-        let (scale, log2_e) = (s.splat(if is_plain(d, masked) { d.scale } else { 1.0 }), s.splat(LOG2_E));
-        let power = |x: S::F32| (x * scale - greatest) * log2_e;
+        let scale = s.splat(if is_plain(d, masked) { d.scale } else { 1.0 });
         let full = n - n % LANES;
         let mut sums = [s.zero(); 4];
         let mut at = 0;
         // SAFETY: every access lies below `full`.
         unsafe {
             let p = row.as_mut_ptr();
-            while at + 4 * LANES <= full {
-                let mut e = [s.zero(); 4];
-                for i in 0..4 {
-                    e[i] = power(s.load(p.add(at + i * LANES)));
+            if S::MANY_REGISTERS {
+                while at + 4 * LANES <= full {
+                    powers::<S, 4>(s, p.add(at), scale, greatest, &mut sums);
+                    at += 4 * LANES;
                 }
-                let e = math::exp2_small(e);
-                for i in 0..4 {
-                    e[i].store(p.add(at + i * LANES));
-                    sums[i] = sums[i] + e[i];
-                }
-                at += 4 * LANES;
+            }
+            while at + 2 * LANES <= full {
+                powers::<S, 2>(s, p.add(at), scale, greatest, &mut sums);
+                at += 2 * LANES;
             }
         }
         while at < full {
-            let [e] = math::exp2_small([power(s.load_slice(row, at))]);
+            let [e] = math::exp2_small([power(s, s.load_slice(row, at), scale, greatest)]);
             e.store_slice(row, at);
             sums[0] = sums[0] + e;
             at += LANES;
         }
         let mut sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum();
         if full < n {
-            let [e] = math::exp2_small([power(s.load_slice(row, full))]);
+            let [e] = math::exp2_small([power(s, s.load_slice(row, full), scale, greatest)]);
             e.store_slice(row, full);
             sum += row[full..].iter().sum::<f32>();
         }

@@ -144,11 +144,11 @@ impl Blocking {
             },
             Isa::Scalar => (2, 1),
         };
-        /// Elements of A that stay in L2 beside a group of B.
-        const A_BLOCK: usize = 128 * 1024;
         const K_BLOCK: usize = 1024;
+        // Elements of A that stay in L2 beside a group of B; AVX2 alone is found on cores with 512 KB.
+        let a_block = if isa == Isa::Avx2 { 64 } else { 128 } * 1024;
         let k = if rows <= 2 * mr { p.k } else { p.k.div_ceil(p.k.div_ceil(K_BLOCK).max(1)) }.max(1);
-        let block_rows = if p.b_layout == BLayout::Transposed { rows } else { (A_BLOCK / k).max(4 * mr) };
+        let block_rows = if p.b_layout == BLayout::Transposed { rows } else { (a_block / k).max(4 * mr) };
         Self { panels: n_panels.min(panels.max(1)), rows: mr, k, block_rows }
     }
 }

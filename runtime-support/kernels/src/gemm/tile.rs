@@ -53,6 +53,48 @@ pub struct Tile {
 /// but 16 of B.
 pub type TileFn = unsafe fn(&Tile);
 
+/// Where a run of k is.
+struct At {
+    a: *const f32,
+    b: *const f32,
+    ahead: *const f32,
+}
+
+/// `U` steps of k.
+///
+/// # Safety
+/// `TileFn`'s contract for `t`, of whose run of k at least `U` steps are left from `at` on; `b_step` is the tile's.
+#[inline(always)]
+unsafe fn steps<S: Simd, const MR: usize, const NV: usize, const U: usize>(
+    s: S,
+    t: &Tile,
+    b_step: usize,
+    at: &mut At,
+    acc: &mut [[S::F32; NV]; MR],
+) {
+    // SAFETY: the caller's contract; the products read rows of A and lines of B that it lists.
+    unsafe {
+        for u in 0..U {
+            let mut line = [s.zero(); NV];
+            for j in 0..NV {
+                line[j] = s.load(at.b.add(u * b_step + j * t.b_panel));
+            }
+            for i in 0..MR {
+                let x = s.splat(*at.a.add(i * t.lda + u));
+                for j in 0..NV {
+                    acc[i][j] = x.fma(line[j], acc[i][j]);
+                }
+            }
+        }
+        for u in 0..U.div_ceil(2) {
+            prefetch(at.ahead.wrapping_add(u * 2 * t.prefetch_step));
+        }
+    }
+    at.ahead = at.ahead.wrapping_add(U * t.prefetch_step);
+    at.a = at.a.wrapping_add(U);
+    at.b = at.b.wrapping_add(U * b_step);
+}
+
 #[inline(always)]
 unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, t: &Tile) {
     // SAFETY: the caller's contract is `TileFn`'s; every address below is one it lists.
@@ -79,22 +121,19 @@ unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, t: &Tile) {
                 }
             }
         }
-        let (mut a, mut b, mut ahead) = (t.a, t.b, t.prefetch);
-        for _ in 0..t.k {
-            let mut line = [s.zero(); NV];
-            for j in 0..NV {
-                line[j] = s.load(b.add(j * t.b_panel));
+        let mut at = At { a: t.a, b: t.b, ahead: t.prefetch };
+        let mut left = t.k;
+        // Panels whose rows follow each other: addresses within four steps are constants, which leaves the processor little but the
+        // products to do. With AVX-512 each instruction does twice as much, and there is nothing to gain.
+        if !S::MANY_REGISTERS && t.b_step == LANES {
+            while left >= 4 {
+                steps::<S, MR, NV, 4>(s, t, LANES, &mut at, &mut acc);
+                left -= 4;
             }
-            for i in 0..MR {
-                let x = s.splat(*a.add(i * t.lda));
-                for j in 0..NV {
-                    acc[i][j] = x.fma(line[j], acc[i][j]);
-                }
-            }
-            prefetch(ahead);
-            ahead = ahead.wrapping_add(t.prefetch_step);
-            a = a.wrapping_add(1);
-            b = b.wrapping_add(t.b_step);
+        }
+        while left > 0 {
+            steps::<S, MR, NV, 1>(s, t, t.b_step, &mut at, &mut acc);
+            left -= 1;
         }
         if let Some((low, high)) = t.clamp {
             let (low, high) = (s.splat(low), s.splat(high));

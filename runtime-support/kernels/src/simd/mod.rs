@@ -37,6 +37,8 @@ pub trait Simd: Copy + 'static {
     type I32: I32x16<F32 = Self::F32>;
     /// The instruction set.
     const ISA: Isa;
+    /// Whether a dozen logical vectors and more stay in registers: else a kernel keeps fewer in flight.
+    const MANY_REGISTERS: bool = matches!(Self::ISA, Isa::Avx512 { .. });
 
     /// All lanes equal to `x`.
     fn splat(self, x: f32) -> Self::F32;

@@ -139,7 +139,9 @@ impl Blocking {
             },
             Isa::Avx2 | Isa::Neon => match rows {
                 1 => (4, 1),
-                2..=3 => (2, 3),
+                2 => (2, 3),
+                // Twelve of AVX2's sixteen registers would be sums, four a line of B, and none left to broadcast A in.
+                3 if isa != Isa::Avx2 => (2, 3),
                 _ => (1, 6),
             },
             Isa::Scalar => (2, 1),

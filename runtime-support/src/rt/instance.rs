@@ -69,7 +69,10 @@ impl Arena<'_> {
 
 #[cfg(feature = "alloc")]
 fn heap(bytes: usize) -> Option<Arena<'static>> {
-    kiln_kernels::AlignedBytes::zeroed(bytes).map(Arena::Owned)
+    let memory = kiln_kernels::AlignedBytes::zeroed(bytes)?;
+    #[cfg(feature = "std")]
+    super::pages::fresh(&memory);
+    Some(Arena::Owned(memory))
 }
 
 #[cfg(not(feature = "alloc"))]

@@ -13,6 +13,8 @@ mod extents;
 mod instance;
 #[cfg(feature = "alloc")]
 mod objects;
+#[cfg(feature = "std")]
+mod pages;
 mod profile;
 #[cfg(feature = "std")]
 mod workers;

@@ -38,7 +38,7 @@ pub trait Simd: Copy + 'static {
     /// The instruction set.
     const ISA: Isa;
     /// Whether a dozen logical vectors and more stay in registers: else a kernel keeps fewer in flight.
-    const MANY_REGISTERS: bool = matches!(Self::ISA, Isa::Avx512 { .. });
+    const MANY_REGISTERS: bool = matches!(Self::ISA, Isa::Avx512);
 
     /// All lanes equal to `x`.
     fn splat(self, x: f32) -> Self::F32;

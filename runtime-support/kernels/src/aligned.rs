@@ -108,7 +108,7 @@ mod tests {
     fn starts_on_a_boundary_and_is_zero() {
         for bytes in [0, 1, 63, 64, 65, 4096, 3 << 20] {
             let mut a = AlignedBytes::zeroed(bytes).unwrap();
-            assert!(a.as_slice().len() == bytes && a.as_slice().as_ptr().addr() % ALIGN == 0);
+            assert!(a.as_slice().len() == bytes && a.as_slice().as_ptr().addr().is_multiple_of(ALIGN));
             assert!(a.as_slice().iter().all(|&b| b == 0));
             a.as_mut_slice().fill(7);
             let copy = AlignedBytes::copy_of(a.as_slice()).unwrap();

@@ -14,7 +14,7 @@ simd_fn! {
     /// equal ones would be computed once.
     fn rounds_from<S>(s, rounds: u64, starts: [f32; CHAINS]) -> f32 {
         // As many at a time as stay in registers: 32 of one vector each with AVX-512, 16 of half a vector with AVX2.
-        if let Isa::Avx512 { .. } = S::ISA {
+        if matches!(S::ISA, Isa::Avx512) {
             chains::<S, CHAINS>(s, rounds, &starts)
         } else {
             let (low, high) = starts.split_at(HALF);

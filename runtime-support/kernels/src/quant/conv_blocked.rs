@@ -6,7 +6,7 @@
 //!
 //! Invariant: units write disjoint elements of `y`, and each call writes its scratch before it reads it.
 
-use super::conv_tile::{ConvTile, Emission, Tiling};
+use super::conv_tile::{ConvTile, Emission, MAX_BLOCKS, Tiling};
 use crate::conv::ConvShape;
 use crate::descriptor::part_end;
 use crate::gemm::int8::dot::Kernels;
@@ -68,8 +68,6 @@ pub const fn qconv_first_scratch_bound(most: ConvShape) -> usize {
 
 /// Input bytes of a band: room for weights beside it in L2.
 const BAND_BYTES: usize = 192 << 10;
-/// Output-channel blocks of a unit.
-const MAX_BLOCKS: usize = 4;
 /// A band cut within a row has a multiple of this many pixels.
 const COLUMN_STEP: usize = 24;
 
@@ -320,6 +318,7 @@ impl Call<'_> {
                     factor: self.factor[channel * 16..].as_ptr(),
                     y: self.y.as_mut_ptr().wrapping_add(out),
                     y_block,
+                    out_blocks: tiling.blocks(),
                     n_tiles: 0,
                     emission: self.emission,
                 };
@@ -410,9 +409,12 @@ impl Padding {
                 continue;
             }
             let channel = |c: usize| &x[c.min(s.ic - 1) * plane + y * s.w + col..][..to - from];
-            let parts = [channel(0), channel(1), channel(2), channel(3)];
-            for (i, o) in out[from..to].iter_mut().enumerate() {
-                *o = [parts[0][i], parts[1][i], parts[2][i], parts[3][i]].map(|v| v ^ self.flip);
+            let (a, b, c, d) = (channel(0), channel(1), channel(2), channel(3));
+            let out = &mut out[from..to][..a.len()];
+            // Lengths that are seen to be equal, so that this is vectorised.
+            let (b, c, d, flip) = (&b[..a.len()], &c[..a.len()], &d[..a.len()], self.flip);
+            for i in 0..a.len() {
+                out[i] = [a[i] ^ flip, b[i] ^ flip, c[i] ^ flip, d[i] ^ flip];
             }
         }
     }

@@ -5,6 +5,8 @@
 //! tiles of the output. Sums stay in registers over the whole reduction; four channels are one step of a dot product.
 //! Along a kernel row the bytes of neighbouring taps lie side by side, so a row of taps is one run.
 
+#[cfg(target_arch = "x86_64")]
+use super::conv_wide::tile as wide;
 use crate::gemm::int8::dot::portable::Portable;
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::int8::dot::x86;
@@ -25,6 +27,9 @@ pub(crate) struct Emission {
     /// Whether every factor is small enough that no scaled sum leaves `i32`.
     pub(crate) small: bool,
 }
+
+/// Most output blocks of a tile.
+pub(crate) const MAX_BLOCKS: usize = 4;
 
 /// What a run of tiles in one output row needs. Distances are in bytes.
 #[derive(Clone, Copy)]
@@ -52,6 +57,8 @@ pub(crate) struct ConvTile {
     /// Output at the first pixel, and to the next block.
     pub(crate) y: *mut u8,
     pub(crate) y_block: usize,
+    /// Output blocks, at most [`MAX_BLOCKS`]; tiles of a fixed number have it in their type, too.
+    pub(crate) out_blocks: usize,
     /// Tiles of `Q` pixels, one after the other.
     pub(crate) n_tiles: usize,
     pub(crate) emission: Emission,
@@ -168,21 +175,6 @@ mod sets {
     use crate::simd::{avx2, avx512};
     use core::arch::x86_64::*;
 
-    impl Convolve for x86::Avx2 {
-        type S = avx2::Avx2;
-        #[inline(always)]
-        fn simd(self) -> Self::S {
-            // SAFETY: the token exists only where its set runs.
-            unsafe { avx2::Avx2::assume() }
-        }
-        #[inline(always)]
-        unsafe fn load(self, from: *const i32) -> Self::Sums {
-            // A register of sums has two for each of four columns: the value and zero.
-            // SAFETY: the caller vouches for 16 values.
-            unsafe { core::array::from_fn(|i| _mm256_cvtepu32_epi64(_mm_loadu_si128(from.add(4 * i).cast()))) }
-        }
-    }
-
     impl Convolve for x86::AvxVnni {
         type S = avx2::Avx2;
         #[inline(always)]
@@ -288,8 +280,6 @@ macro_rules! compiled {
 compiled!(avx512_vnni, x86::Avx512Vnni, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]);
 #[cfg(target_arch = "x86_64")]
 compiled!(avx_vnni, x86::AvxVnni, #[target_feature(enable = "avxvnni,avx2,fma,f16c")]);
-#[cfg(target_arch = "x86_64")]
-compiled!(avx2, x86::Avx2, #[target_feature(enable = "avx2,fma,f16c")]);
 compiled!(portable, Portable,);
 
 macro_rules! tiles {
@@ -297,6 +287,10 @@ macro_rules! tiles {
         &[$(($b, &[$($f::<$q, $b> as TileFn),*] as &[TileFn])),*]
     };
 }
+
+/// The AVX2 tiles, of any number of blocks.
+#[cfg(target_arch = "x86_64")]
+const WIDE: &[TileFn] = &[wide::<1>, wide::<2>, wide::<3>, wide::<4>, wide::<5>, wide::<6>];
 
 /// The tiles of a set, by output blocks; the `q`-th of a row has `q + 1` pixels.
 fn tiles(kernels: Kernels) -> &'static [(usize, &'static [TileFn])] {
@@ -308,7 +302,7 @@ fn tiles(kernels: Kernels) -> &'static [(usize, &'static [TileFn])] {
         #[cfg(target_arch = "x86_64")]
         Kernels::AvxVnni => tiles!(avx_vnni, (1: 1 2 3 4 5 6)),
         #[cfg(target_arch = "x86_64")]
-        Kernels::Avx2 => tiles!(avx2, (1: 1 2)),
+        Kernels::Avx2 => &[(1, WIDE), (2, WIDE), (3, WIDE), (MAX_BLOCKS, WIDE)],
         _ => tiles!(portable, (1: 1 2)),
     }
 }

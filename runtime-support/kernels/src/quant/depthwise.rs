@@ -11,6 +11,8 @@ use super::conv_blocked::{most, reach};
 #[cfg(target_arch = "x86_64")]
 use super::conv_tile::emit_four;
 use super::conv_tile::{Emission, emit_one};
+#[cfg(target_arch = "x86_64")]
+use super::depthwise_wide;
 use crate::conv::ConvShape;
 use crate::descriptor::part_end;
 use crate::gemm::int8::dot::Kernels;
@@ -32,7 +34,7 @@ kernel! {
 /// Bytes of a band in scratch: it stays in L1.
 const BAND_BYTES: usize = 24 << 10;
 /// Columns after a row's last tap that a whole load may touch.
-const SLACK: usize = 8;
+pub(super) const SLACK: usize = 8;
 
 /// Units of work: batch · channel blocks · bands of rows.
 pub const fn qdepthwise_units(shape: ConvShape) -> usize {
@@ -157,14 +159,14 @@ fn copy_rows(s: &ConvShape, x: &[u8], first: usize, rows: usize, zero: u8, flip:
 }
 
 /// One band of one channel block.
-struct Band<'a> {
-    s: &'a ConvShape,
-    x: &'a [u8],
-    pitch: usize,
-    weights: &'a [i8],
-    bias: &'a [i32],
-    factor: &'a [f32],
-    emission: &'a Emission,
+pub(super) struct Band<'a> {
+    pub(super) s: &'a ConvShape,
+    pub(super) x: &'a [u8],
+    pub(super) pitch: usize,
+    pub(super) weights: &'a [i8],
+    pub(super) bias: &'a [i32],
+    pub(super) factor: &'a [f32],
+    pub(super) emission: &'a Emission,
 }
 
 fn run_band(isa: Isa, kernels: Kernels, b: &Band<'_>, y: &mut [u8]) {
@@ -176,6 +178,20 @@ fn run_band(isa: Isa, kernels: Kernels, b: &Band<'_>, y: &mut [u8]) {
                 (1, 3, 3) => vnni::shared::<3>(b, y),
                 (1, 5, 3) => vnni::shared::<5>(b, y),
                 _ => vnni::each(b, y),
+            }
+        }
+        return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if matches!(kernels, Kernels::Avx2 | Kernels::AvxVnni) {
+        // SAFETY: AVX2 runs here, as these say; scratch and weights are as long as the extents say.
+        unsafe {
+            match (b.s.kh, b.s.kw, b.s.sx, b.s.dx) {
+                (3, 3, 1, 1) => depthwise_wide::fixed::<3, 3, 1>(b, y),
+                (3, 3, 2, 1) => depthwise_wide::fixed::<3, 3, 2>(b, y),
+                (5, 5, 1, 1) => depthwise_wide::fixed::<5, 5, 1>(b, y),
+                (5, 5, 2, 1) => depthwise_wide::fixed::<5, 5, 2>(b, y),
+                _ => depthwise_wide::any(b, y),
             }
         }
         return;

@@ -8,7 +8,11 @@ mod binary;
 mod conv;
 mod conv_blocked;
 mod conv_tile;
+#[cfg(target_arch = "x86_64")]
+mod conv_wide;
 mod depthwise;
+#[cfg(target_arch = "x86_64")]
+mod depthwise_wide;
 mod dequantize;
 mod dynamic;
 mod layout;

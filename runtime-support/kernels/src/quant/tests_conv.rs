@@ -62,14 +62,38 @@ fn le<T: Copy, const N: usize>(v: &[T], f: impl Fn(T) -> [u8; N]) -> crate::Alig
     crate::AlignedBytes::copy_of(&v.iter().flat_map(|&v| f(v)).collect::<Vec<u8>>()).unwrap()
 }
 
+/// Random operands, or only the least and the greatest values.
+#[derive(Clone, Copy, PartialEq)]
+enum Values {
+    Random,
+    Extreme,
+    /// 255 times -128 everywhere.
+    Least,
+}
+
 fn check(s: ConvShape, c: &Codes, seed: u32, parts: usize) {
+    check_values(s, c, seed, parts, Values::Random);
+}
+
+fn check_values(s: ConvShape, c: &Codes, seed: u32, parts: usize, values: Values) {
     let seed = &mut { seed };
     let depthwise = s.groups == s.ic && s.oc == s.ic && s.groups > 1;
     let (icg, taps) = (s.ic / s.groups, s.kh * s.kw);
-    let x: Vec<u8> = (0..s.n * s.ic * s.h * s.w).map(|_| rng(seed) as u8).collect();
-    let w: Vec<i8> = (0..s.oc * icg * taps).map(|_| rng(seed) as i8).collect();
+    let of = |v: u32, low: u8, high: u8| match values {
+        Values::Random => v as u8,
+        Values::Extreme => [low, high][v as usize / 8 % 2],
+        Values::Least => low,
+    };
+    let x: Vec<u8> = (0..s.n * s.ic * s.h * s.w).map(|_| of(rng(seed), 255 ^ c.x_flip, c.x_flip)).collect();
+    let w: Vec<i8> = (0..s.oc * icg * taps).map(|_| of(rng(seed), 128, 127) as i8).collect();
     let bias: Vec<i32> = (0..s.oc).map(|_| rng(seed) as i32 % 20000 - 10000).collect();
-    let factor: Vec<f32> = (0..s.oc).map(|_| 0.0005 + (rng(seed) % 100) as f32 * 1e-5).collect();
+    let unit = match values {
+        Values::Random => 1e-5,
+        // Sums that saturate nothing on the way are codes within the limits.
+        Values::Extreme => 1e-5 / (icg * taps) as f32,
+        Values::Least => 1e-5 / 100.0 / (icg * taps) as f32,
+    };
+    let factor: Vec<f32> = (0..s.oc).map(|_| (50 + rng(seed) % 100) as f32 * unit).collect();
     let want = blocked(&definition(&s, &x, &w, &bias, &factor, c), s.n, s.oc, s.oh * s.ow);
     let first = s.ic <= 4 && s.groups == 1;
     let packed = if depthwise {
@@ -306,6 +330,36 @@ fn depthwise_shapes() {
     {
         check(s, &PLAIN, i as u32, 1);
         check(s, &SIGNED, i as u32 + 100, 2);
+    }
+}
+
+/// Nothing saturates before the result does, however long the reduction and whatever the signs.
+#[test]
+fn extreme_values_and_long_reductions() {
+    for (i, s) in [
+        shape(1, [16, 16, 1], [5, 7], [1, 1], [1, 1, 1, 1], [0; 4]),
+        shape(1, [1600, 85, 1], [3, 5], [1, 1], [1, 1, 1, 1], [0; 4]),
+        shape(1, [200, 120, 1], [5, 11], [3, 3], [1, 1, 1, 1], [1; 4]),
+        shape(1, [180, 33, 1], [9, 13], [3, 3], [2, 2, 1, 1], [1; 4]),
+        shape(1, [200, 16, 1], [8, 9], [3, 3], [1, 1, 1, 2], [1, 2, 1, 2]),
+        shape(1, [32, 16, 1], [2, 130], [1, 120], [1, 1, 1, 1], [0; 4]),
+        shape(1, [3, 40, 1], [16, 19], [7, 7], [2, 2, 1, 1], [3; 4]),
+        shape(1, [3, 24, 1], [12, 13], [3, 3], [2, 2, 1, 1], [1; 4]),
+        shape(1, [2, 16, 1], [22, 30], [21, 23], [1, 1, 1, 1], [0; 4]),
+        shape(1, [32, 32, 32], [9, 10], [3, 3], [1, 1, 1, 1], [1; 4]),
+        shape(1, [20, 20, 20], [9, 11], [3, 3], [2, 2, 1, 1], [1; 4]),
+        shape(1, [16, 16, 16], [12, 9], [5, 5], [1, 1, 1, 1], [2; 4]),
+        shape(1, [16, 16, 16], [12, 9], [5, 5], [2, 2, 1, 1], [2; 4]),
+        shape(1, [16, 16, 16], [12, 19], [4, 7], [1, 3, 2, 1], [2; 4]),
+        shape(1, [16, 16, 16], [12, 12], [7, 7], [1, 1, 1, 1], [3; 4]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for values in [Values::Random, Values::Extreme, Values::Least] {
+            check_values(s, &PLAIN, i as u32, 1, values);
+            check_values(s, &SIGNED, i as u32 + 100, 2, values);
+        }
     }
 }
 

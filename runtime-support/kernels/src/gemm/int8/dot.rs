@@ -1,7 +1,7 @@
 //! The microkernels of u8×i8 products: a tile of MR rows and NV panels of i32 sums in registers, four steps of k at a time.
 //!
-//! In: a [`DotTile`]. Out: the tile's sums, row after row. All sets are exact: `vpdpbusd` does not saturate; AVX2 widens to
-//! i16 before it multiplies (`vpmaddubsw` would saturate).
+//! In: a [`DotTile`]. Out: the tile's sums, row after row. All sets are exact: `vpdpbusd` does not saturate; AVX2 without
+//! it has microkernels of its own ([`wide`](super::wide)).
 
 use crate::gemm::pack::PANEL;
 use crate::isa::{CpuFeatures, Isa};
@@ -248,7 +248,20 @@ pub(crate) mod x86 {
         1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14, 2: 1 2 3 4 5 6 7 8 9 10 11 12 13, 4: 1 2 3 4 5 6
     );
     table!(avx_vnni, AvxVnni, "avxvnni,avx2,fma,f16c", 1, 1: 1 2 3 4 5 6, 2: 1 2);
-    table!(avx2, Avx2, "avx2,fma,f16c", 1, 1: 1 2);
+
+    /// AVX2 without `vpdpbusd`.
+    pub(super) mod avx2 {
+        use super::{DotFn, DotTable};
+        use crate::gemm::int8::wide::kernel;
+
+        /// The kernels of `NV` panels.
+        const fn rows<const NV: usize>() -> &'static [DotFn] {
+            &[kernel::<1, NV>, kernel::<2, NV>, kernel::<3, NV>, kernel::<4, NV>, kernel::<5, NV>, kernel::<6, NV>]
+        }
+
+        pub(in super::super) static TABLE: DotTable =
+            DotTable { usual: 4, widths: &[(1, rows::<1>()), (2, rows::<2>()), (4, rows::<4>())] };
+    }
 
     #[derive(Clone, Copy)]
     pub(crate) struct Avx512Vnni;
@@ -322,53 +335,6 @@ pub(crate) mod x86 {
             unsafe {
                 _mm256_storeu_si256(to.cast(), sums[0]);
                 _mm256_storeu_si256(to.add(8).cast(), sums[1]);
-            }
-        }
-    }
-
-    /// Without `vpdpbusd`: bytes widened to i16, `vpmaddwd`; a register of sums has two for each of four columns.
-    #[derive(Clone, Copy)]
-    pub(crate) struct Avx2;
-
-    impl Dot for Avx2 {
-        type Sums = [__m256i; 4];
-        type Line = [__m256i; 4];
-        type Four = __m256i;
-
-        #[inline(always)]
-        fn zero(self) -> Self::Sums {
-            op!([_mm256_setzero_si256(); 4])
-        }
-
-        #[inline(always)]
-        fn four(self, bytes: u32, flip: u32) -> __m256i {
-            op!(_mm256_broadcastq_epi64(_mm_cvtepu8_epi16(_mm_cvtsi32_si128((bytes ^ flip) as i32))))
-        }
-
-        #[inline(always)]
-        unsafe fn line(self, b: *const i8) -> Self::Line {
-            // SAFETY: the caller vouches for 64 bytes; the token for the set.
-            unsafe {
-                let quarter = |i: usize| _mm256_cvtepi8_epi16(_mm_loadu_si128(b.add(16 * i).cast()));
-                [quarter(0), quarter(1), quarter(2), quarter(3)]
-            }
-        }
-
-        #[inline(always)]
-        fn dot(self, sums: Self::Sums, a: __m256i, b: Self::Line) -> Self::Sums {
-            let add = |i: usize| op!(_mm256_add_epi32(sums[i], _mm256_madd_epi16(a, b[i])));
-            [add(0), add(1), add(2), add(3)]
-        }
-
-        #[inline(always)]
-        unsafe fn store(self, sums: Self::Sums, to: *mut i32) {
-            // SAFETY: the caller vouches for 16 sums; the token for the set.
-            unsafe {
-                for half in 0..2 {
-                    // Within 128-bit halves, so the quarters of columns come out as 0, 2, 1, 3.
-                    let pairs = _mm256_hadd_epi32(sums[2 * half], sums[2 * half + 1]);
-                    _mm256_storeu_si256(to.add(8 * half).cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(pairs));
-                }
             }
         }
     }

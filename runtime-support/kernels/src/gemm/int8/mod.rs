@@ -3,7 +3,7 @@
 //! A is u8 or i8 and read in place, B is u8 or i8 and packed ([`pack`]). Inside, A counts as u8 and B as i8: the shift of
 //! 128 that makes them so is added to A's zero points here, to B's by whoever packs B ([`pack::packed_zero`]). Σ(a−za)(b−zb) = Σab − za·(Σb − k·zb) − zb·Σa, wrapping in i32
 //! (exact while |result| < 2³¹: any k up to 33,000).
-//! - [`dot`]: the microkernels over `vpdpbusd`, AVX2, portable code;
+//! - [`dot`]: the microkernels over `vpdpbusd` and in portable code; `wide`: those of AVX2 without it;
 //! - [`epilogue`]: zero points, scales, rounding, saturation.
 //!
 //! Sources: ONNX MatMulInteger, QLinearMatMul, DynamicQuantizeLinear; Intel SDM, VPDPBUSD (no saturation between sums).
@@ -11,6 +11,8 @@
 pub mod dot;
 pub mod epilogue;
 pub mod pack;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod wide;
 
 use crate::isa::Isa;
 use core::ops::Range;

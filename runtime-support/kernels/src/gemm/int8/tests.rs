@@ -161,6 +161,14 @@ fn blocks_of_rows() {
     Case::random(700, 17, 1031, 2, 1).check();
 }
 
+/// Longer than what is widened at a time.
+#[test]
+fn long_reductions() {
+    for (m, n, k) in [(1, 70, 1537), (6, 33, 1536), (13, 20, 1541), (3, 50, 4099)] {
+        Case::random(m, n, k, m, 1).check();
+    }
+}
+
 #[test]
 fn rounds_to_even_and_saturates() {
     let p = Int8Params::dense(1, 6, 1, false);

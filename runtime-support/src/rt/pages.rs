@@ -32,7 +32,7 @@ mod linux {
         }
         // The last large page is taken whole where a good part of it is used: small pages cost more time than zeroing it.
         let large = if len % LARGE >= LARGE / 4 { len.next_multiple_of(LARGE) } else { len - len % LARGE };
-        let large = if start.addr() % LARGE == 0 { large.min(room) } else { 0 };
+        let large = if start.addr().is_multiple_of(LARGE) { large.min(room) } else { 0 };
         if large > 0 {
             advise(start, large, HUGE_PAGE);
         }

@@ -89,17 +89,32 @@ unsafe fn tile<S: Simd, const LANE: usize, const Q: usize, const B: usize>(s: S,
                 for _ in 0..a.kw {
                     // SAFETY: the caller vouches for the inputs and weights of every tap and channel.
                     unsafe {
-                        if LANE == 16 && channels == 16 {
+                        if LANE == 16 && channels == 16 && ahead_step == 0 && !S::MANY_REGISTERS {
+                            // A processor with short vectors has as many instructions to do as it can: none to spare.
                             for i in 0..4 {
                                 for j in 0..4 {
                                     let c = 4 * i + j;
-                                    step::<S, LANE, Q, B>(s, x.add(c), w.add(c * 16), a.w_block, ahead, &mut acc);
+                                    step::<S, LANE, Q, B, false>(
+                                        s,
+                                        x.add(c),
+                                        w.add(c * 16),
+                                        a.w_block,
+                                        ahead,
+                                        &mut acc,
+                                    );
+                                }
+                            }
+                        } else if LANE == 16 && channels == 16 {
+                            for i in 0..4 {
+                                for j in 0..4 {
+                                    let c = 4 * i + j;
+                                    step::<S, LANE, Q, B, true>(s, x.add(c), w.add(c * 16), a.w_block, ahead, &mut acc);
                                     ahead = ahead.wrapping_add(ahead_step);
                                 }
                             }
                         } else {
                             for c in 0..channels {
-                                step::<S, LANE, Q, B>(s, x.add(c), w.add(c * 16), a.w_block, ahead, &mut acc);
+                                step::<S, LANE, Q, B, true>(s, x.add(c), w.add(c * 16), a.w_block, ahead, &mut acc);
                                 ahead = ahead.wrapping_add(ahead_step);
                             }
                         }
@@ -130,12 +145,12 @@ unsafe fn tile<S: Simd, const LANE: usize, const Q: usize, const B: usize>(s: S,
     }
 }
 
-/// One input channel at one tap.
+/// One input channel at one tap; `AHEAD`: with a look at what is wanted next.
 ///
 /// # Safety
 /// `x` is valid at `q·LANE` for `q < Q`, `w` for 16 weights at `b·w_block` for `b < B`.
 #[inline(always)]
-unsafe fn step<S: Simd, const LANE: usize, const Q: usize, const B: usize>(
+unsafe fn step<S: Simd, const LANE: usize, const Q: usize, const B: usize, const AHEAD: bool>(
     s: S,
     x: *const f32,
     w: *const f32,
@@ -148,7 +163,9 @@ unsafe fn step<S: Simd, const LANE: usize, const Q: usize, const B: usize>(
         let mut weights = [s.zero(); B];
         for b in 0..B {
             weights[b] = s.load(w.add(b * w_block));
-            prefetch(ahead.wrapping_add(b * 16));
+            if AHEAD {
+                prefetch(ahead.wrapping_add(b * 16));
+            }
         }
         for q in 0..Q {
             let v = s.splat(*x.add(q * LANE));

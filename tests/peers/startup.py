@@ -5,8 +5,9 @@
 
 FOLDER holds model.onnx and test_data_set_0 (ONNX's own layout). For each a crate is made in DIR that compiles the model in its
 build script (weights in the binary) and runs it; its program is stripped. Start-up is the time from the start of the
-process to the end of the first run, less one warm run: loading, page faults and set-up. ONNX Runtime's is counted from before
-its session is made; the interpreter and the library are loaded already. Rounds interleave the two; figures are medians.
+process to the end of the first run, less one warm run: loading, page faults and set-up. ONNX Runtime's is that of loading its
+shared library, as a native program does, and from before its session is made to the end of the first run, less one warm run; the
+interpreter and its modules are not counted. Rounds interleave the two; figures are medians.
 RSS is the peak of the process (VmHWM), which holds nothing but the model and its inputs.
 """
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
@@ -53,10 +54,16 @@ macro_rules! aligned {
 """
 
 ORT = """
-import glob, os, statistics, sys, time
-import numpy as np, onnx, onnxruntime as ort
+import ctypes, glob, importlib.util, os, statistics, sys, time
+import numpy as np, onnx
 from onnx import numpy_helper
 folder = sys.argv[1]
+package = os.path.dirname(importlib.util.find_spec("onnxruntime").origin)
+start = time.perf_counter_ns()
+for library in glob.glob(os.path.join(package, "capi", "libonnxruntime.so.*")):
+    ctypes.CDLL(library)
+library = time.perf_counter_ns() - start
+import onnxruntime as ort
 files = sorted(glob.glob(os.path.join(folder, "test_data_set_0", "input_*.pb")), key=lambda f: int(f.rsplit("_", 1)[1][:-3]))
 values = [numpy_helper.to_array(onnx.load_tensor(f)) for f in files]
 options = ort.SessionOptions()
@@ -72,7 +79,7 @@ for _ in range(5):
     start = time.perf_counter_ns()
     session.run(None, feed)
     warm.append(time.perf_counter_ns() - start)
-print(first - statistics.median(warm))
+print(library, first - statistics.median(warm))
 """
 
 
@@ -136,8 +143,8 @@ def main():
     args.add_argument("--built", action="store_true", help="take the programs that an earlier call built")
     args = args.parse_args()
     os.makedirs(args.work, exist_ok=True)
-    print("| model | start-up, ms | ONNX Runtime, ms | ratio | RSS less weights and arena, MB | binary less weights, MB |")
-    print("|--|--|--|--|--|--|")
+    print("| model | start-up, ms | ONNX Runtime, ms | its library, ms | its session, ms | ratio | RSS less weights and arena, MB | binary less weights, MB |")
+    print("|--|--|--|--|--|--|--|--|")
     for folder in args.folders:
         name = os.path.basename(folder.rstrip("/"))
         try:
@@ -151,13 +158,16 @@ def main():
                 first, warm, peak, weights, arena = map(int, out.split())
                 ours.append(first - start - warm)
                 rss = max(rss, peak - weights - arena - given)
-                theirs.append(float(subprocess.run([sys.executable, "-c", ORT, folder], capture_output=True, text=True, check=True).stdout))
+                out = subprocess.run([sys.executable, "-c", ORT, folder], capture_output=True, text=True, check=True).stdout
+                theirs.append(tuple(map(float, out.split())))
         except (RuntimeError, subprocess.CalledProcessError) as e:
             print(f"{name}: {getattr(e, 'stderr', None) or e}", file=sys.stderr)
             continue
-        a, b = statistics.median(ours) / 1e6, statistics.median(theirs) / 1e6
+        a = statistics.median(ours) / 1e6
+        library, session = (statistics.median(t[k] for t in theirs) / 1e6 for k in range(2))
+        b = statistics.median(map(sum, theirs)) / 1e6
         size = os.path.getsize(exe) - weights - given
-        print(f"| {name} | {a:.1f} | {b:.1f} | {a / b:.3f} | {rss / 1e6:.1f} | {size / 1e6:.2f} |", flush=True)
+        print(f"| {name} | {a:.1f} | {b:.1f} | {library:.1f} | {session:.1f} | {a / b:.3f} | {rss / 1e6:.1f} | {size / 1e6:.2f} |", flush=True)
 
 
 main()

@@ -363,6 +363,44 @@ fn extreme_values_and_long_reductions() {
     }
 }
 
+/// Extents, strides and values that nobody chose.
+#[test]
+fn random_settings() {
+    let seed = &mut 77;
+    let mut draw = |from: u32, to: u32| (from + rng(seed) % (to + 1 - from)) as usize;
+    for i in 0..200 {
+        let kernel = match draw(0, 5) {
+            0 => [3, 3],
+            1 => [5, 5],
+            2 => [1, 1],
+            _ => [draw(1, 7), draw(1, 7)],
+        };
+        let groups_of = |c: usize| [c, c, c];
+        let channels = match draw(0, 4) {
+            0 => groups_of(draw(2, 50)),
+            1 => groups_of(16),
+            2 => [draw(1, 4), draw(1, 70), 1],
+            3 => [32 * draw(1, 2), 16 * 2 * draw(1, 2), 2],
+            _ => [draw(1, 130), draw(1, 100), 1],
+        };
+        let step = match draw(0, 2) {
+            0 => [1, 1, 1, 1],
+            1 => [2, 2, 1, 1],
+            _ => [draw(1, 3), draw(1, 3), draw(1, 3), draw(1, 3)],
+        };
+        let pads = match draw(0, 2) {
+            0 => [0; 4],
+            1 => [1; 4],
+            _ => [draw(0, 3), draw(0, 3), draw(0, 3), draw(0, 3)],
+        };
+        let [kh, kw] = kernel;
+        let size = [(kh - 1) * step[2] + draw(1, 9), (kw - 1) * step[3] + draw(1, 13)];
+        let s = shape(draw(1, 2), channels, size, kernel, step, pads);
+        let values = [Values::Random, Values::Extreme, Values::Least][draw(0, 2)];
+        check_values(s, if draw(0, 1) == 0 { &PLAIN } else { &SIGNED }, i, draw(1, 3), values);
+    }
+}
+
 /// Scratch bounds hold at every size up to the greatest one.
 #[test]
 fn scratch_bounds() {

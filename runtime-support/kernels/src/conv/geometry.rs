@@ -142,7 +142,7 @@ impl Plan {
         }
         let mut band_cols = at_least_1(s.ow);
         if bands_x > 1 {
-            band_cols = min(s.ow, s.ow.div_ceil(bands_x).div_ceil(COLUMN_STEP) * COLUMN_STEP);
+            band_cols = at_least_1(min(s.ow, s.ow.div_ceil(bands_x).div_ceil(COLUMN_STEP) * COLUMN_STEP));
         }
         let bands_y = s.oh.div_ceil(band_rows);
         let bands_x = s.ow.div_ceil(band_cols);
@@ -273,6 +273,20 @@ pub const fn conv_first_scratch_bytes(shape: ConvShape) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Where extents are found at run time, an image may be too small for the kernel.
+    #[test]
+    fn no_output_is_no_units() {
+        for (oh, ow) in [(0, 0), (0, 1), (0, 9), (1, 0), (9, 0)] {
+            for (k, lane) in [(1, 16), (3, 16), (5, 1)] {
+                let (h, w) = (oh + k - 1, ow + k - 1);
+                let (n, ic, oc, groups, pt, pl) = (1, lane, 16, 1, 0, 0);
+                let (sy, sx, dy, dx) = (1, 1, 1, 1);
+                let s = ConvShape { n, ic, oc, h, w, oh, ow, kh: k, kw: k, sy, sx, dy, dx, pt, pl, groups };
+                assert_eq!(Plan::new(s, lane).units(), 0, "{s:?}");
+            }
+        }
+    }
 
     /// Every size up to the greatest one finds room.
     #[test]

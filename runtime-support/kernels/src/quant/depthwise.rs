@@ -102,6 +102,10 @@ fn qdepthwise(
     if !enough {
         return Err(Fault::Descriptor);
     }
+    // Rows without pixels.
+    if s.ow == 0 {
+        return Ok(());
+    }
     let emission = Emission {
         zero: d.y_zero,
         low: d.y_low,

@@ -401,6 +401,18 @@ fn random_settings() {
     }
 }
 
+/// Where extents are found at run time, an image may be narrower than the kernel: there is no output, and nothing to do.
+#[test]
+fn kernels_wider_than_the_image() {
+    for channels in [[16, 16, 16], [20, 20, 20], [3, 32, 1], [40, 70, 1]] {
+        for kernel in [[1, 3], [3, 3], [5, 5], [1, 7]] {
+            let s = shape(1, channels, [8, 9], kernel, [1, 1, 1, 1], [0; 4]);
+            check(ConvShape { w: s.kw - 1, ow: 0, ..s }, &PLAIN, 1, 1);
+            check(ConvShape { h: s.kh - 1, oh: 0, ..s }, &SIGNED, 2, 2);
+        }
+    }
+}
+
 /// Scratch bounds hold at every size up to the greatest one.
 #[test]
 fn scratch_bounds() {

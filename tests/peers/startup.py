@@ -105,8 +105,7 @@ def build(folder, work, release, built):
     for port, value in zip(model.graph.input, given):
         for axis, (d, n) in enumerate(zip(port.type.tensor_type.shape.dim, value.shape)):
             if not d.HasField("dim_value") or d.dim_value <= 0:
-                named = d.dim_param and d.dim_param.isidentifier()
-                dims[d.dim_param if named else f"{port.name}.{axis}"] = n
+                dims[d.dim_param or f"{port.name}.{axis}"] = n
     set_dims = "".join(f".dim({json.dumps(k)}, {v}..={v})" for k, v in dims.items())
     items = []
     for k, value in enumerate(given):

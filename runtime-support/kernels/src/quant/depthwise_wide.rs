@@ -77,6 +77,20 @@ unsafe fn split(low: __m256i, high: __m256i) -> [__m256i; 2] {
     unsafe { [_mm256_permute2x128_si256::<0x20>(low, high), _mm256_permute2x128_si256::<0x31>(low, high)] }
 }
 
+/// What a band's results are limited by, what its sums start from and what they are multiplied by.
+///
+/// # Safety
+/// AVX2 runs here; 16 values of bias and of factors are valid for reads.
+#[inline(always)]
+unsafe fn ends(b: &Band<'_>) -> (Limits, [__m256i; 2], [__m256; 2]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let factor = ordered(b.factor.as_ptr().cast());
+        let factor = [_mm256_castsi256_ps(factor[0]), _mm256_castsi256_ps(factor[1])];
+        (Limits::new(b.emission), ordered(b.bias.as_ptr().cast()), factor)
+    }
+}
+
 /// Writes the first `n` of four pixels.
 ///
 /// # Safety
@@ -116,10 +130,7 @@ pub(super) unsafe fn fixed<const KH: usize, const KW: usize, const SX: usize>(b:
                 w[pair][kx] = weights(row, if 2 * pair + 1 < KH { fours * 64 } else { 0 }, kx % 4);
             }
         }
-        let limits = Limits::new(b.emission);
-        let bias = ordered(b.bias.as_ptr().cast());
-        let factor = ordered(b.factor.as_ptr().cast());
-        let factor = [_mm256_castsi256_ps(factor[0]), _mm256_castsi256_ps(factor[1])];
+        let (limits, bias, factor) = ends(b);
         let row_bytes = g.dy * b.pitch * LANES;
         for (row, y) in y.chunks_exact_mut(g.ow * LANES).enumerate() {
             let x = b.x.as_ptr().add(row * g.sy * b.pitch * LANES);
@@ -156,10 +167,7 @@ pub(super) unsafe fn any(b: &Band<'_>, y: &mut [u8]) {
     // SAFETY: the caller's promise.
     unsafe {
         let fours = g.kw.div_ceil(4);
-        let limits = Limits::new(b.emission);
-        let bias = ordered(b.bias.as_ptr().cast());
-        let factor = ordered(b.factor.as_ptr().cast());
-        let factor = [_mm256_castsi256_ps(factor[0]), _mm256_castsi256_ps(factor[1])];
+        let (limits, bias, factor) = ends(b);
         let row_bytes = g.dy * b.pitch * LANES;
         for (row, y) in y.chunks_exact_mut(g.ow * LANES).enumerate() {
             let x = b.x.as_ptr().add(row * g.sy * b.pitch * LANES);

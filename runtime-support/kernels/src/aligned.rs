@@ -4,12 +4,13 @@ use crate::ALIGN;
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use core::ptr::NonNull;
 
-/// Bytes of a large page, where the system has such and is asked for them (`std`'s Linux).
-const LARGE: usize = 2 << 20;
-
 /// The boundary for this many bytes: what would fill a quarter of a large page starts on the boundary of one.
 const fn boundary(bytes: usize) -> usize {
-    if cfg!(all(feature = "std", target_os = "linux")) && bytes >= LARGE / 4 { LARGE } else { ALIGN }
+    if cfg!(all(feature = "std", target_os = "linux")) && bytes >= AlignedBytes::LARGE_PAGE / 4 {
+        AlignedBytes::LARGE_PAGE
+    } else {
+        ALIGN
+    }
 }
 
 /// Zeroed bytes on the heap that start on a 64-byte boundary.
@@ -26,6 +27,9 @@ unsafe impl Send for AlignedBytes {}
 unsafe impl Sync for AlignedBytes {}
 
 impl AlignedBytes {
+    /// Bytes of a large page, where the system has such and is asked for them (`std`'s Linux).
+    pub const LARGE_PAGE: usize = 2 << 20;
+
     /// This many zero bytes; `None` when the memory is not to be had.
     ///
     /// Large memory is not touched here: the system has it zeroed, where an allocation with a greater alignment than the

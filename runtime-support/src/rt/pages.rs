@@ -14,7 +14,7 @@ mod linux {
     const POPULATE_WRITE: c_int = 23;
     /// A small page; larger ones only make the range that is rounded to these smaller than the system's own.
     const PAGE: usize = 4096;
-    const LARGE: usize = 2 << 20;
+    const LARGE: usize = super::AlignedBytes::LARGE_PAGE;
 
     unsafe extern "C" {
         fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c_int;

@@ -2,13 +2,19 @@
 //! `instreams FOLDER [STREAMS [ROUNDS [without-waits]]]`. Runs alternate, so that a busy machine disturbs both alike; outputs
 //! are compared bit by bit. `without-waits`: no stream waits for another, and nothing is compared: what a race check must
 //! find (`tests/races.sh` runs both).
+//!
+//! `instreams FOLDER STREAMS serve` is for `tests/peers/compare.py`: for every line of standard input, a number, it runs the case
+//! so many times on that many streams and prints nanoseconds, one run a line. Where a model needs the values of small integer
+//! inputs (a sampling rate that chooses a branch), those at hand are baked in.
 
 use kiln::rt::{Instance, Region, Stream, Weights};
-use kiln_compiler::ir::Symbol;
+use kiln_compiler::import::ImportOptions;
+use kiln_compiler::ir::{Symbol, Tensor};
 use kiln_compiler::program::{Port, Program};
 use kiln_compiler::schedule::StreamStep;
 use kiln_compiler::{Options, cases, compile};
-use kiln_kernels::{AlignedBytes, Cx};
+use kiln_kernels::{AlignedBytes, Cx, Dtype};
+use std::io::BufRead;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,21 +75,63 @@ fn timed(
     (ns, program.outputs.iter().map(output).collect())
 }
 
+/// A case on `streams` streams, and the inputs that are left to it.
+fn compiled(folder: &str, streams: usize) -> Result<(String, Program, Vec<AlignedBytes>), Box<dyn std::error::Error>> {
+    let case = cases::find(Path::new(folder))?.into_iter().next().ok_or("no case in this folder")?;
+    let decoded = case.decode()?;
+    let set = case.data_sets(&decoded.model)?.into_iter().next().ok_or("the case has no data")?;
+    let plain = set.import_options();
+    let with = |import: ImportOptions| compile(&decoded, &Options { import, streams, ..Options::default() });
+    let small = |t: &Tensor| matches!(t.dtype(), Dtype::I64 | Dtype::I32) && t.dims().len() <= 1 && t.numel() <= 64;
+    let (program, left) = match with(plain.clone()) {
+        Ok(program) => (program, set.inputs.iter().collect::<Vec<_>>()),
+        Err(_) => {
+            let baked = set.inputs.iter().enumerate().filter(|(_, t)| small(t));
+            let import = ImportOptions { input_constants: baked.map(|(i, t)| (i, t.clone())).collect(), ..plain };
+            (with(import)?, set.inputs.iter().filter(|t| !small(t)).collect())
+        }
+    };
+    let inputs = left.iter().map(|t| AlignedBytes::copy_of(t.data()).expect("memory")).collect();
+    Ok((case.name, program, inputs))
+}
+
+/// The program on its streams, with its weights.
+fn instance(program: &Program) -> Instance<'static> {
+    let weights = Weights::Loaded(AlignedBytes::copy_of(&program.weights_blob()).expect("memory"));
+    let bytes = program.arena.bytes as usize;
+    let made = match program.schedule.streams.len() {
+        0 | 1 => Instance::on_heap(bytes, weights),
+        n => Instance::on_streams(bytes, weights, &STREAMS[..n]),
+    };
+    made.expect("memory")
+}
+
+/// Runs the case as often as each line of standard input says, after one run that brings it back into the caches.
+fn serve(program: &Program, inputs: &[AlignedBytes]) {
+    let mut model = instance(program);
+    for line in std::io::stdin().lock().lines() {
+        let Ok(n) = line.expect("a line").trim().parse::<usize>() else { return };
+        timed(&mut model, program, inputs, merged::<1>);
+        for _ in 0..n {
+            println!("{}", timed(&mut model, program, inputs, merged::<1>).0);
+        }
+    }
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let number = |i: usize, default: usize| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(default);
     let (n_streams, rounds) = (number(2, 2).min(STREAMS.len()), number(3, 30));
-    let case = cases::find(Path::new(&args[1])).expect("folder").remove(0);
-    let decoded = case.decode().expect("model");
-    let set = case.data_sets(&decoded.model).expect("data").remove(0);
-    for (slot, streams) in PROGRAMS.iter().zip([1, n_streams]) {
-        let options = Options { import: set.import_options(), streams, ..Options::default() };
-        slot.get_or_init(|| compile(&decoded, &options).expect("compiles"));
+    let mode = |i: usize, name: &str| args.get(i).is_some_and(|a| a == name);
+    let (name, program, inputs) = compiled(&args[1], n_streams).expect("compiles");
+    let many = PROGRAMS[1].get_or_init(|| program);
+    if mode(3, "serve") {
+        return serve(many, &inputs);
     }
-    let [one, many] = PROGRAMS.each_ref().map(|p| p.get().expect("compiled"));
+    let one = PROGRAMS[0].get_or_init(|| compiled(&args[1], 1).expect("compiles").1);
     println!(
         "{}: {} streams, {} steps, {} waits; arena {} -> {} bytes ({:.3}); predicted {} -> {} us ({:.2} times as fast)",
-        case.name,
+        name,
         many.schedule.streams.len(),
         many.steps.len(),
         many.schedule.n_waits(),
@@ -94,13 +142,9 @@ fn main() {
         many.schedule.predicted_ns / 1000,
         one.schedule.predicted_ns as f64 / many.schedule.predicted_ns.max(1) as f64
     );
-    let weights = |p: &Program| Weights::Loaded(AlignedBytes::copy_of(&p.weights_blob()).expect("memory"));
-    let streams: &'static [Stream] = &STREAMS[..many.schedule.streams.len()];
-    let mut a = Instance::on_heap(one.arena.bytes as usize, weights(one)).expect("memory");
-    let mut b = Instance::on_streams(many.arena.bytes as usize, weights(many), streams).expect("memory");
-    let inputs: Vec<_> = set.inputs.iter().map(|t| AlignedBytes::copy_of(t.data()).expect("memory")).collect();
+    let (mut a, mut b) = (instance(one), instance(many));
     let (mut times, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
-    if args.get(4).is_some_and(|a| a == "without-waits") {
+    if mode(4, "without-waits") {
         WAITS.store(false, Ordering::Relaxed);
         (0..rounds).for_each(|_| drop(timed(&mut b, many, &inputs, merged::<1>)));
         return;

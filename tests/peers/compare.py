@@ -2,18 +2,21 @@
 """Times kiln's modules, ONNX Runtime, OpenVINO, tract and rten on the same cases, interleaved, and prints a Markdown table.
 
     python -m venv venv && venv/bin/pip install numpy onnx onnxruntime openvino tract
-    cargo build --release -p kiln-compiler --bin kilnc
+    cargo build --release -p kiln-compiler --bin kilnc --example instreams
     cargo build --release --manifest-path tests/peers/Cargo.toml      # rten; tract too, where its Python package is missing
-    venv/bin/python tests/peers/compare.py FOLDER… [--rounds 5] [--iters 10] [--threads 1] [--peers ort,openvino,tract,rten]
-        [--inbench EXE [--cpu]] [--instreams EXE]
+    venv/bin/python tests/peers/compare.py FOLDER… [--rounds 12] [--iters 3] [--threads 1] [--peers ort,openvino,tract,rten]
+        [--instreams target/release/examples/instreams]
 
-FOLDER holds model.onnx and test_data_set_0 (ONNX's own layout). Each round runs every peer once, one after the other, so
-that what else the machine does meets all of them. A time is the median over all runs of all rounds; a ratio is the median
-over the rounds of the ratio of the round's medians. Ratios are what counts: the machine's own speed cancels. A peer that cannot
-run a model is shown as a dash, with its reason on standard error. OpenVINO computes in f32 (its precision hint, and without the dynamic
-quantisation that it does by default where weights are int8: with it minilm_int8's result is 3 % off, rms over standard deviation); tract has one thread.
+FOLDER holds model.onnx and test_data_set_0 (ONNX's own layout). All models stay loaded; each round runs every peer `iters` times,
+one peer after the other, after a run that is not counted, so that what else the machine does meets all of them. A time is the
+median over all runs of all rounds; a ratio is the median over the rounds of the ratio of the round's medians. Ratios are what
+counts: the machine's own speed cancels. With `--instreams` kiln's programs run inside the compiler (the same kernels, plan and
+threads, and no module is built); without it `kilnc bench` builds a module and starts it anew in each round. A peer that cannot run
+a model is shown as a dash, with its reason on standard error. OpenVINO computes in f32 (its precision hint, and without the dynamic
+quantisation that it does by default where weights are int8: with it minilm_int8's result is 3 % off, rms over standard deviation);
+tract has one thread.
 """
-import argparse, importlib.util, json, math, os, re, resource, statistics, subprocess, sys, time
+import argparse, importlib.util, json, math, os, statistics, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -23,62 +26,68 @@ def target_dir(manifest_dir):
     return os.environ.get("CARGO_TARGET_DIR", os.path.join(manifest_dir, "target"))
 
 
-def kiln(folder, iters, threads, names):
-    exe = os.path.join(target_dir(ROOT), "release", "kilnc")
-    args = [exe, "bench", os.path.join(folder, "model.onnx"), "--iters", str(iters), "--threads", str(threads), "--json", "-q"]
-    for k, name in enumerate(names):
-        args += ["--input", f"{name}=" + os.path.join(folder, "test_data_set_0", f"input_{k}.pb")]
-    out = subprocess.run(args, capture_output=True, text=True)
-    if out.returncode:
-        raise RuntimeError(out.stderr.strip()[-200:])
-    result = json.loads(out.stdout)
-    return result.get("times_ns") or [result["median_ns"]]
+class Built:
+    """A module of kiln's, built and started by `kilnc bench`, which warms up by itself."""
 
+    def __init__(self, folder, threads, names):
+        exe = os.path.join(target_dir(ROOT), "release", "kilnc")
+        self.args = [exe, "bench", os.path.join(folder, "model.onnx"), "--threads", str(threads), "--json", "-q"]
+        for k, name in enumerate(names):
+            self.args += ["--input", f"{name}=" + os.path.join(folder, "test_data_set_0", f"input_{k}.pb")]
 
-def inbench(exe, folder, iters, cpu):
-    """The same program run inside the compiler (cargo build --release -p kiln-compiler --example inbench): no module is built."""
-    def once(n):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        out = subprocess.run([exe, folder, str(n), "0"], capture_output=True, text=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        found = re.search(r"median (\d+) us", out.stdout)
-        if out.returncode or not found:
+    def __call__(self, iters):
+        out = subprocess.run([*self.args, "--iters", str(iters)], capture_output=True, text=True)
+        if out.returncode:
             raise RuntimeError(out.stderr.strip()[-200:])
-        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return int(found[1]) * 1000, spent * 1e9
-    if not cpu:
-        return [once(iters)[0]]
-    # What loading and compiling cost is in both, and goes away.
-    return [max(once(2 + 4 * iters)[1] - once(2)[1], 1.0) / (4 * iters)]
+        result = json.loads(out.stdout)
+        return result.get("times_ns") or [result["median_ns"]]
+
+    def stop(self):
+        pass
 
 
-def instreams(exe, folder, iters, threads):
-    """The same on several streams (example instreams); it times one stream in turn with them."""
-    out = subprocess.run([exe, folder, str(threads), str(iters)], capture_output=True, text=True)
-    found = re.search(r"several best [\d.]+ median ([\d.]+) us", out.stdout)
-    if out.returncode or not found:
-        raise RuntimeError(out.stderr.strip()[-200:])
-    return [float(found[1]) * 1000]
+class Served:
+    """A program that answers each number on its standard input with so many times, one a line."""
+
+    def __init__(self, *args):
+        self.process = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def __call__(self, iters):
+        try:
+            self.process.stdin.write(f"{iters}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        lines = [self.process.stdout.readline() for _ in range(iters)]
+        if "" in lines:
+            raise RuntimeError(self.process.stderr.read().strip()[-200:])
+        return [int(line) for line in lines]
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
 
 
 class InProcess:
     """A peer that is a Python package: `call()` runs the model once."""
 
-    def __init__(self, call, cpu):
-        self.call, self.clock = call, time.thread_time_ns if cpu else time.perf_counter_ns
-        for _ in range(2):
-            call()
+    def __init__(self, call):
+        self.call = call
 
     def __call__(self, iters):
+        self.call()
         times = []
         for _ in range(iters):
-            start = self.clock()
+            start = time.perf_counter_ns()
             self.call()
-            times.append(self.clock() - start)
+            times.append(time.perf_counter_ns() - start)
         return times
 
+    def stop(self):
+        pass
 
-def onnx_runtime(folder, threads, cpu):
+
+def onnx_runtime(folder, threads):
     import onnxruntime as ort
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -86,7 +95,7 @@ def onnx_runtime(folder, threads, cpu):
     options.log_severity_level = 3
     session = ort.InferenceSession(os.path.join(folder, "model.onnx"), options, providers=["CPUExecutionProvider"])
     values = dict(zip([i.name for i in session.get_inputs()], inputs(folder)))
-    return InProcess(lambda: session.run(None, values), cpu)
+    return InProcess(lambda: session.run(None, values))
 
 
 def inputs(folder):
@@ -108,7 +117,7 @@ def input_names(folder):
     return [i.name for i in graph.input if i.name not in weights]
 
 
-def tract_package(folder, cpu):
+def tract_package(folder):
     import tract
     values = inputs(folder)
     model = tract.onnx().load(os.path.join(folder, "model.onnx"))
@@ -117,10 +126,10 @@ def tract_package(folder, cpu):
         model.set_input_fact(k, ",".join([*map(str, v.shape), types[str(v.dtype)]]))
     runnable = model.into_model().into_runnable()
     tensors = [tract.Tensor.from_numpy(v) for v in values]
-    return InProcess(lambda: runnable.run(tensors), cpu)
+    return InProcess(lambda: runnable.run(tensors))
 
 
-def openvino(folder, threads, cpu):
+def openvino(folder, threads):
     import openvino as ov
     core = ov.Core()
     model = core.read_model(os.path.join(folder, "model.onnx"))
@@ -130,33 +139,22 @@ def openvino(folder, threads, cpu):
     request = core.compile_model(model, "CPU", settings).create_infer_request()
     for k, value in enumerate(values):
         request.set_input_tensor(k, ov.Tensor(value))
-    return InProcess(request.infer, cpu)
-
-
-def binary(peer, folder, iters, threads):
-    exe = os.path.join(target_dir(HERE), "release", "kiln-peers")
-    out = subprocess.run([exe, peer, folder, str(iters), str(threads)], capture_output=True, text=True)
-    if out.returncode:
-        raise RuntimeError(out.stderr.strip()[-200:])
-    return [int(x) for x in out.stdout.split()]
+    return InProcess(request.infer)
 
 
 def measure(name, folder, a, has_tract):
     """What times `name` on `folder`: a function from a number of runs to nanoseconds for each."""
+    if name == "kiln" and a.instreams:
+        return Served(a.instreams, folder, str(a.threads), "serve")
     if name == "kiln":
-        if a.instreams and a.threads > 1:
-            return lambda iters: instreams(a.instreams, folder, iters, a.threads)
-        if a.inbench:
-            return lambda iters: inbench(a.inbench, folder, iters, a.cpu)
-        names = input_names(folder)
-        return lambda iters: kiln(folder, iters, a.threads, names)
+        return Built(folder, a.threads, input_names(folder))
     if name == "ort":
-        return onnx_runtime(folder, a.threads, a.cpu)
+        return onnx_runtime(folder, a.threads)
     if name == "openvino":
-        return openvino(folder, a.threads, a.cpu)
+        return openvino(folder, a.threads)
     if name == "tract" and has_tract:
-        return tract_package(folder, a.cpu)
-    return lambda iters: binary(name, folder, iters, a.threads)
+        return tract_package(folder)
+    return Served(os.path.join(target_dir(HERE), "release", "kiln-peers"), name, folder, str(a.threads))
 
 
 TITLES = {"ort": "ONNX Runtime", "openvino": "OpenVINO", "tract": "tract", "rten": "rten"}
@@ -165,18 +163,14 @@ TITLES = {"ort": "ONNX Runtime", "openvino": "OpenVINO", "tract": "tract", "rten
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("folders", nargs="+")
-    p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--iters", type=int, default=10)
+    p.add_argument("--rounds", type=int, default=12)
+    p.add_argument("--iters", type=int, default=3)
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--peers", default="ort,tract", help="of ort, openvino, tract, rten")
-    p.add_argument("--inbench", metavar="EXE", help="time kiln by this example of kiln-compiler instead of built modules")
-    p.add_argument("--instreams", metavar="EXE", help="the same for more than one thread")
-    p.add_argument("--cpu", action="store_true", help="CPU time, for a machine that does other work (one thread; needs --inbench)")
+    p.add_argument("--instreams", metavar="EXE", help="time kiln by this example of kiln-compiler instead of built modules")
     a = p.parse_args()
     peers = a.peers.split(",")
     has_tract = importlib.util.find_spec("tract") is not None
-    if a.cpu and (a.threads != 1 or not a.inbench or "rten" in peers or "tract" in peers and not has_tract):
-        sys.exit("--cpu takes one thread, --inbench and peers that are Python packages")
     titles = [TITLES[peer] for peer in peers]
     heads = ["model", "kiln, ms"] + [t + ", ms" for t in titles] + ["kiln / " + t for t in titles]
     print("| " + " | ".join(heads) + " |\n" + "|--" * len(heads) + "|", flush=True)
@@ -196,6 +190,8 @@ def main():
                 except Exception as e:
                     failed.add(name)
                     print(f"{os.path.basename(folder)}: {name}: {e}", file=sys.stderr)
+        for peer in running.values():
+            peer.stop()
         row = [os.path.basename(folder)] + [text(statistics.median(sum(v, [])) / 1e6 if v else None) for v in times.values()]
         for peer in peers:
             rounds = [statistics.median(k) / statistics.median(p) for k, p in zip(times["kiln"], times[peer])]

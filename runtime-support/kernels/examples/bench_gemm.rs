@@ -1,6 +1,7 @@
 //! GFLOP/s of the f32 matrix product on shapes of real networks, beside the processor's peak measured in the same run.
 //!
-//! `cargo run --release -p kiln-kernels --example bench_gemm [avx512|avx2|scalar]`. Shapes are M×N×K. Times are the best and the
+//! `cargo run --release -p kiln-kernels --example bench_gemm [avx512|avx2|scalar [MxNxK[/LDA]…]]`. Shapes are M×N×K, LDA is from row
+//! to row of A. Times are the best and the
 //! median of many runs on one thread; peak is measured again before every shape, since other work makes clocks wander.
 
 use kiln_kernels::gemm::int8::{Int8Operands, Int8Params, Scaling, pack_int8_into, packed_int8_len, product_int8};
@@ -125,6 +126,16 @@ fn main() {
         },
     };
     println!("{}", isa.name());
+    let asked: Vec<String> = std::env::args().skip(2).collect();
+    for shape in &asked {
+        let numbers: Vec<usize> = shape.split(['x', '/']).filter_map(|n| n.parse().ok()).collect();
+        let (&[m, n, k] | &[m, n, k, _]) = numbers.as_slice() else { return println!("{shape} is not MxNxK[/LDA]") };
+        let lda = numbers.get(3).copied().unwrap_or(k).max(k);
+        bench(isa, shape, &GemmParams { lda, ..GemmParams::packed(m, n, k) });
+    }
+    if !asked.is_empty() {
+        return;
+    }
     let shapes = [
         [128, 768, 768],
         [128, 3072, 768],

@@ -17,13 +17,13 @@ fn value(t: &tract::Tensor) -> Result<Value> {
     Ok(Tensor::from_data(t.shape(), data).into())
 }
 
-pub(crate) fn run(folder: &Path, iterations: usize, threads: usize) -> Result<()> {
+pub(crate) fn run(folder: &Path, threads: usize) -> Result<()> {
     let model = Model::load_file(folder.join("model.onnx"))?;
     let ids = model.input_ids().to_vec();
     let read = tract_peer::inputs(&tract_onnx::onnx(), folder, ids.len())?;
     let values = read.iter().map(value).collect::<Result<Vec<Value>>>()?;
     let pool = Arc::new(ThreadPool::with_num_threads(threads));
-    crate::time(iterations, || {
+    crate::serve(|| {
         let inputs = ids.iter().zip(&values).map(|(id, v)| (*id, ValueOrView::from(v))).collect();
         let mut options = RunOptions::default();
         options.thread_pool = Some(pool.clone());

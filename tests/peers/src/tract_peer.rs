@@ -14,7 +14,7 @@ pub(crate) fn inputs(onnx: &tract_onnx::Onnx, folder: &Path, n: usize) -> Result
     (0..n).map(read).collect()
 }
 
-pub(crate) fn run(folder: &Path, iterations: usize) -> Result<()> {
+pub(crate) fn run(folder: &Path) -> Result<()> {
     let onnx = tract_onnx::onnx();
     let mut model = onnx.model_for_path(folder.join("model.onnx"))?;
     let mut values = TVec::new();
@@ -23,7 +23,7 @@ pub(crate) fn run(folder: &Path, iterations: usize) -> Result<()> {
         values.push(tensor.into_tvalue());
     }
     let plan = model.into_optimized()?.into_runnable()?;
-    crate::time(iterations, || {
+    crate::serve(|| {
         plan.run(values.clone())?;
         Ok(())
     })

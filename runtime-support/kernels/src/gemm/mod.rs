@@ -3,7 +3,7 @@
 //!
 //! - [`params`]: the problem as plain data, its checks, its work units;
 //! - [`pack`]: B in panels of 16 columns, offline or into scratch;
-//! - [`tile`]: the microkernels, one per tile size and instruction set;
+//! - [`tile`]: the microkernels, one per tile size and instruction set; `tall`: AVX-512's largest ones;
 //! - [`mod@f32`]: the loops around them;
 //! - [`int8`]: 8-bit integers, exact;
 //! - [`generic`]: any numeric type, plain loops;
@@ -19,6 +19,8 @@ pub mod kernel;
 pub mod pack;
 pub mod params;
 pub mod scale_add;
+#[cfg(target_arch = "x86_64")]
+mod tall;
 pub mod tile;
 
 pub use f32::{Residual, product_f32, product_f32_units};

@@ -5,7 +5,7 @@
 //! instruction set, chosen from a [`Table`] by the loops in [`super::f32`].
 
 use crate::isa::Isa;
-use crate::simd::{F32x16, LANES, Simd, prefetch};
+use crate::simd::{F32x16, LANES, Simd, prefetch, prefetch_write};
 
 /// Panels of the widest tile of any set.
 pub const MAX_PANELS: usize = 8;
@@ -54,10 +54,18 @@ pub struct Tile {
 pub type TileFn = unsafe fn(&Tile);
 
 /// Where a run of k is.
-struct At {
-    a: *const f32,
-    b: *const f32,
-    ahead: *const f32,
+pub(super) struct At {
+    pub(super) a: *const f32,
+    pub(super) b: *const f32,
+    pub(super) ahead: *const f32,
+}
+
+impl At {
+    /// The beginning of a tile's run.
+    #[inline(always)]
+    pub(super) fn start(t: &Tile) -> Self {
+        Self { a: t.a, b: t.b, ahead: t.prefetch }
+    }
 }
 
 /// `U` steps of k.
@@ -95,11 +103,38 @@ unsafe fn steps<S: Simd, const MR: usize, const NV: usize, const U: usize>(
     at.b = at.b.wrapping_add(U * b_step);
 }
 
+/// The last `left` steps of k, one by one.
+///
+/// # Safety
+/// As for [`steps`].
 #[inline(always)]
-unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, t: &Tile) {
-    // SAFETY: the caller's contract is `TileFn`'s; every address below is one it lists.
+pub(super) unsafe fn rest<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    t: &Tile,
+    at: &mut At,
+    left: usize,
+    acc: &mut [[S::F32; NV]; MR],
+) {
+    for _ in 0..left {
+        // SAFETY: the caller's promise.
+        unsafe { steps::<S, MR, NV, 1>(s, t, t.b_step, at, acc) };
+    }
+}
+
+/// Columns of the tile's `j`-th of `NV` panels.
+#[inline(always)]
+fn columns<const NV: usize>(t: &Tile, j: usize) -> usize {
+    if j + 1 == NV { t.n_last } else { LANES }
+}
+
+/// What the sums start from.
+///
+/// # Safety
+/// `TileFn`'s contract.
+#[inline(always)]
+pub(super) unsafe fn first<S: Simd, const MR: usize, const NV: usize>(s: S, t: &Tile) -> [[S::F32; NV]; MR] {
+    // SAFETY: the caller's contract; every address below is one it lists.
     unsafe {
-        let columns = |j: usize| if j + 1 == NV { t.n_last } else { LANES };
         let load = |p: *const f32, n: usize| {
             if n == LANES { s.load(p) } else { s.load_n(p, n) }
         };
@@ -107,7 +142,7 @@ unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, t: &Tile) {
         let mut acc = [[s.zero(); NV]; MR];
         if !t.bias.is_null() {
             for j in 0..NV {
-                let bias = load(t.bias.add(LANES * j), columns(j));
+                let bias = load(t.bias.add(LANES * j), columns::<NV>(t, j));
                 for i in 0..MR {
                     acc[i][j] = bias;
                 }
@@ -117,42 +152,67 @@ unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, t: &Tile) {
             for i in 0..MR {
                 let row = t.residual.add(i * t.ld_residual);
                 for j in 0..NV {
-                    acc[i][j] = acc[i][j] + load(row.add(LANES * j), columns(j));
+                    acc[i][j] = acc[i][j] + load(row.add(LANES * j), columns::<NV>(t, j));
                 }
             }
-        }
-        let mut at = At { a: t.a, b: t.b, ahead: t.prefetch };
-        let mut left = t.k;
-        // Panels whose rows follow each other: addresses within four steps are constants, which leaves the processor little but the
-        // products to do. With AVX-512 each instruction does twice as much, and there is nothing to gain.
-        if !S::MANY_REGISTERS && t.b_step == LANES {
-            while left >= 4 {
-                steps::<S, MR, NV, 4>(s, t, LANES, &mut at, &mut acc);
-                left -= 4;
-            }
-        }
-        while left > 0 {
-            steps::<S, MR, NV, 1>(s, t, t.b_step, &mut at, &mut acc);
-            left -= 1;
-        }
-        if let Some((low, high)) = t.clamp {
-            let (low, high) = (s.splat(low), s.splat(high));
+        } else if S::MANY_REGISTERS {
+            // Nothing has read these lines of C: they are brought near while the products are computed.
             for i in 0..MR {
                 for j in 0..NV {
-                    acc[i][j] = high.min(low.max(acc[i][j]));
+                    prefetch_write(t.c.wrapping_add(i * t.ldc + LANES * j));
                 }
             }
         }
+        acc
+    }
+}
+
+/// Writes the sums, clamped.
+///
+/// # Safety
+/// `TileFn`'s contract.
+#[inline(always)]
+pub(super) unsafe fn last<S: Simd, const MR: usize, const NV: usize>(s: S, t: &Tile, mut acc: [[S::F32; NV]; MR]) {
+    if let Some((low, high)) = t.clamp {
+        let (low, high) = (s.splat(low), s.splat(high));
+        for i in 0..MR {
+            for j in 0..NV {
+                acc[i][j] = high.min(low.max(acc[i][j]));
+            }
+        }
+    }
+    // SAFETY: the caller's contract; rows and columns of C.
+    unsafe {
         for i in 0..MR {
             let c = t.c.add(i * t.ldc);
             for j in 0..NV {
-                if columns(j) == LANES {
+                if columns::<NV>(t, j) == LANES {
                     acc[i][j].store(c.add(LANES * j));
                 } else {
                     acc[i][j].store_n(c.add(LANES * j), t.n_last);
                 }
             }
         }
+    }
+}
+
+#[inline(always)]
+unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, t: &Tile) {
+    // SAFETY: the caller's contract is `TileFn`'s.
+    unsafe {
+        let mut acc = first::<S, MR, NV>(s, t);
+        let mut at = At::start(t);
+        let mut left = t.k;
+        // Panels whose rows follow each other: addresses within four steps are constants, which leaves the processor little but the
+        // products to do. With many registers the compiler moves loads of later steps ahead and spills sums for them: `tall`.
+        if !S::MANY_REGISTERS && t.b_step == LANES {
+            while left >= 4 {
+                steps::<S, MR, NV, 4>(s, t, LANES, &mut at, &mut acc);
+                left -= 4;
+            }
+        }
+        rest(s, t, &mut at, left, &mut acc);
+        last(s, t, acc);
     }
 }
 
@@ -185,7 +245,7 @@ impl Table {
 
 /// A module with the table of one set.
 macro_rules! table {
-    ($module:ident, $token:expr, $features:literal, $($panels:literal: $($rows:literal)*),*) => {
+    ($module:ident, $token:expr, $features:literal, $($panels:literal: $($rows:literal)* $([$($tall:ident)*])?),*) => {
         mod $module {
             use super::{Table, Tile, TileFn, tile};
 
@@ -196,7 +256,7 @@ macro_rules! table {
             }
 
             pub(super) static TABLE: Table = Table {
-                widths: &[$(($panels, &[$(kernel::<$rows, $panels> as TileFn),*])),*],
+                widths: &[$(($panels, &[$(kernel::<$rows, $panels> as TileFn),* $($(, super::super::tall::$tall)*)?])),*],
             };
         }
     };
@@ -205,7 +265,11 @@ macro_rules! table {
 #[cfg(target_arch = "x86_64")]
 table!(
     avx512, crate::simd::avx512::Avx512::assume(), "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c",
-    1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14, 2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14, 3: 1 2 3 4 5 6 7 8 9, 4: 1 2 3 4 5 6, 8: 1 2 3
+    1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14,
+    2: 1 2 3 4 5 6 [tall_7x2 tall_8x2 tall_9x2 tall_10x2 tall_11x2 tall_12x2 tall_13x2 tall_14x2],
+    3: 1 2 3 4 5 6 [tall_7x3 tall_8x3 tall_9x3],
+    4: 1 2 3 [tall_4x4 tall_5x4 tall_6x4],
+    8: 1 2 3
 );
 #[cfg(target_arch = "x86_64")]
 table!(avx2, crate::simd::avx2::Avx2::assume(), "avx2,fma,f16c", 1: 1 2 3 4 5 6, 2: 1 2 3, 4: 1);

@@ -30,7 +30,7 @@ impl Avx512 {
 
 /// Sixteen f32 in a register.
 #[derive(Clone, Copy, Debug)]
-pub struct F32(__m512);
+pub struct F32(pub(crate) __m512);
 
 /// Sixteen i32 in a register.
 #[derive(Clone, Copy, Debug)]

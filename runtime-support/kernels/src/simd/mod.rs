@@ -282,6 +282,18 @@ pub fn prefetch(p: *const f32) {
     let _ = p;
 }
 
+/// As [`prefetch`], of a line that will be written.
+#[inline(always)]
+pub fn prefetch_write(p: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint that cannot fault; where the processor has none for writing, it does nothing.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(p.cast())
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
 /// Writes a function once and compiles it for every instruction set.
 ///
 /// ```

@@ -90,8 +90,8 @@ def inputs(folder):
     return [numpy_helper.to_array(onnx.load_tensor(f)) for f in files]
 
 
-def build(folder, work, release, built):
-    """The crate's program, and the bytes of inputs in it."""
+def build(folder, work, release, built, ints=False):
+    """The crate's program, and the bytes of inputs in it. `ints`: small integer inputs are fixed when the model is compiled."""
     name = "start_" + "".join(c if c.isalnum() else "_" for c in os.path.basename(folder.rstrip("/")))
     crate = os.path.join(work, name)
     os.makedirs(os.path.join(crate, "src"), exist_ok=True)
@@ -106,6 +106,8 @@ def build(folder, work, release, built):
         for axis, (d, n) in enumerate(zip(port.type.tensor_type.shape.dim, value.shape)):
             if not d.HasField("dim_value") or d.dim_value <= 0:
                 dims[d.dim_param or f"{port.name}.{axis}"] = n
+        if ints and value.dtype.kind == "i" and value.ndim <= 1 and value.size <= 64:
+            dims.update({f"{port.name}[{i}]": n for i, n in enumerate(value.reshape(-1).tolist())})
     set_dims = "".join(f".dim({json.dumps(k)}, {v}..={v})" for k, v in dims.items())
     items = []
     for k, value in enumerate(given):
@@ -127,6 +129,8 @@ def build(folder, work, release, built):
             with open(full, "w") as f:
                 f.write(text)
     out = subprocess.run(["cargo", "build", "--release", "-q"], cwd=crate, env={**os.environ, "CARGO_TARGET_DIR": target}, capture_output=True, text=True)
+    if out.returncode and not ints:
+        return build(folder, work, release, built, True)
     if out.returncode:
         raise RuntimeError(out.stderr.strip()[-1500:])
     return done

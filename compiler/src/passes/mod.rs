@@ -3,6 +3,7 @@
 mod affine;
 mod attention;
 mod bodies;
+mod broadcast;
 mod caches;
 mod dead;
 mod epilogue;
@@ -39,6 +40,7 @@ pub fn simplify(graph: &mut Graph) -> Result<(), CompileErrors> {
     infer::fold(graph)?;
     dead::remove_dead(graph);
     dead::bypass(graph);
+    broadcast::into_readers(graph);
     dead::merge_equal(graph);
     dead::remove_dead(graph);
     permute::merge_chains(graph);

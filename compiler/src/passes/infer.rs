@@ -9,9 +9,10 @@ use crate::exec;
 use crate::ir::{Attr, Dim, Graph, Node, Tensor, TensorType, Type, ValueId};
 use crate::lower::{self, Lowered};
 use crate::ops::{self, InferCx, OpDef, view::NodeView};
-use kiln_kernels::isa::Isa;
+use kiln_kernels::{Dtype, isa::Isa};
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// A folded constant may be this large in any case …
@@ -75,7 +76,15 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
         if !node.bodies.is_empty()
             && let Err(e) = bodies::infer(graph, &mut node, next_slot)
         {
-            for e in e.0 {
+            let hint = deciding_input(graph, &kept, &node);
+            for mut e in e.0 {
+                if let Some(input) = &hint {
+                    let _ = write!(
+                        e.message,
+                        " (in a branch that the input {input:?} decides on: where its value is known, give it, as in \
+                         --dim '{input}[0]=N', in source dims(\"{input}[0]\" = N))"
+                    );
+                }
                 errors.push(e.at_node(&node.name, &node.full_op()));
             }
             kept.push(node);
@@ -106,6 +115,33 @@ pub(super) fn infer_in(graph: &mut Graph, next_slot: &mut usize) -> Result<(), C
     graph.nodes = kept;
     graph.substitute(&equal.same);
     errors.or_ok(())
+}
+
+/// The one input of few integers that the condition of an If comes from: a value given for it decides which branch there is.
+fn deciding_input(graph: &Graph, before: &[Node], node: &Node) -> Option<String> {
+    // A condition over more values than this is no plain comparison.
+    const MOST_VALUES: usize = 100;
+    if !node.is("If") {
+        return None;
+    }
+    let (mut ahead, mut seen, mut found) = (vec![node.input(0)?], HashSet::new(), Vec::new());
+    while let Some(v) = ahead.pop() {
+        if !seen.insert(v) {
+            continue;
+        }
+        if seen.len() > MOST_VALUES {
+            return None;
+        }
+        if graph.inputs.contains(&v) {
+            found.push(v);
+        } else if let Some(n) = before.iter().find(|n| n.outputs.contains(&Some(v))) {
+            ahead.extend(n.inputs.iter().flatten());
+        }
+    }
+    let [v] = found[..] else { return None };
+    let t = graph.tensor_type(v).ok()?;
+    let few = t.rank() <= 1 && t.numel().upper().is_some_and(|n| n <= 64);
+    (few && matches!(t.dtype, Dtype::I64 | Dtype::I32)).then(|| graph.value(v).name.clone())
 }
 
 /// Where an operand's values have bounds of their own and are known only at run time: the node that reads them, and what it
@@ -296,4 +332,38 @@ pub(crate) fn evaluate(graph: &Graph, node: &Node) -> Result<Vec<Tensor>, Compil
         |mut e: CompileErrors| if e.0.is_empty() { CompileError::new(Stage::Fold, "failed") } else { e.0.remove(0) };
     let lowered: Lowered = lower::lower(&alone).map_err(first)?;
     exec::run_unplanned(&alone, &lowered, &[], Isa::Scalar)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Build;
+    use super::*;
+
+    #[test]
+    fn an_error_in_a_branch_names_the_input_that_decides_on_it() {
+        let mut b = Build::default();
+        let (x, rate) = (b.input(Dtype::F32, &[2, 3]), b.input(Dtype::I64, &[]));
+        let known = b.0.add_constant("known", Tensor::from_i64s(&[], &[16000]));
+        let condition = b.node("Equal", &[rate, known], &[]);
+        let y = b.node("If", &[condition], &[]);
+        let branch = |op: &str, operands: usize| {
+            let mut body = Build::default();
+            let inner = body.0.add_value(b.0.value(x).clone());
+            let result = body.node(op, &vec![inner; operands], &[]);
+            body.0.captures.push((x, inner));
+            body.0.outputs.push(("y".into(), result));
+            Box::new(body.0)
+        };
+        let (works, fails) = (branch("Identity", 1), branch("MatMul", 2));
+        let node = b.0.nodes.last_mut().unwrap();
+        node.bodies.extend([("then_branch".to_owned(), works), ("else_branch".to_owned(), fails)]);
+        b.0.outputs.push(("y".into(), y));
+        let e = infer(&mut b.0).unwrap_err();
+        assert_eq!(e.0.len(), 1);
+        assert!(
+            e.0[0].message.contains("the input \"x1\" decides on") && e.0[0].message.contains("x1[0]=N"),
+            "{}",
+            e.0[0]
+        );
+    }
 }

@@ -110,7 +110,8 @@ impl Config {
         self
     }
 
-    /// Where the weights come from when the program runs.
+    /// Where the weights come from when the program runs. With [`WeightsFrom::File`] `Model::new()` reads `$OUT_DIR/STEM.weights`
+    /// (`Model::WEIGHTS_PATH`), or where that is gone the file of this name beside the program; `Model::with_weights` takes a path.
     #[must_use]
     pub fn weights(mut self, from: WeightsFrom) -> Self {
         self.options.weights = from;

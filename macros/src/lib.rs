@@ -43,7 +43,16 @@ use syn::Result;
 /// # Where the cache lies
 /// Compiled modules are kept in the first of these that there is: `$KILN_CACHE_DIR`; `$CARGO_TARGET_DIR/kiln`; `kiln` in the
 /// target folder that rustc is writing to; `kiln` in the nearest `target` folder at or above the package; `kiln` in the
-/// system's folder for temporary files. Removing it is safe: it is filled again.
+/// system's folder for temporary files. Removing it is safe for builds: it is filled again. A program with `weights = file` that
+/// was built before still looks there for its weights; see below.
+///
+/// # Weights in a file
+/// With `weights = file` the weights are not in the binary: the program reads them when a model is made. `Model::new()` looks
+/// where the build wrote them, which is the cache above (`Model::WEIGHTS_PATH` is the path), and where that cannot be
+/// opened for a file of the same name (`NAME.weights`, after the model) in the folder of the running program.
+/// `Model::with_weights(path)` takes the path, `Model::with_weights_in(path, arena)` the caller's memory as well. To ship such
+/// a program, copy the file at `Model::WEIGHTS_PATH` beside it. A file of another length, or of another model, is refused
+/// with `kiln::Error::Weights`: what is compared is the hash at the file's end, the content is not hashed at start.
 #[proc_macro]
 pub fn include_model(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     // See `compile`: an editor may expand on several threads at once.

@@ -227,9 +227,57 @@ fn cases_run_and_models_run() {
     let y = format!("x={out}/y.npy");
     assert_eq!(code(&["run", &model("affine"), "--input", &y]), 2, "another shape than the model's");
 
+    what_compile_writes_is_used_by_the_line_it_prints(&folder);
+
     let output = kilnc(&["bench", &model("affine"), "--iters", "5", "--per-op", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let json: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert!(json["median_ns"].as_u64() >= json["min_ns"].as_u64() && json["min_ns"].as_u64() > Some(0));
     assert!(json["ops"].as_array().is_some_and(|ops| !ops.is_empty()), "{json:#}");
+}
+
+/// A crate with nothing but the lines that `kilnc compile` printed. (Part of the test above: it builds on that test's `kiln`.)
+fn what_compile_writes_is_used_by_the_line_it_prints(folder: &Folder) {
+    let mut lines = Vec::new();
+    for (out, weights) in [("user/compiled", "embed"), ("elsewhere", "file")] {
+        std::fs::create_dir_all(folder.0.join("user/src")).unwrap();
+        std::fs::write(folder.path("user/Cargo.toml"), "[package]\n").unwrap();
+        let output = kilnc(&["compile", &model("affine"), "-o", &folder.path(out), "--weights", weights]);
+        let said = stderr(&output);
+        lines.push(said.lines().find(|l| l.starts_with("kiln::include_compiled!(")).expect("a line").to_owned());
+        let quiet = kilnc(&["compile", &model("affine"), "-o", &folder.path(out), "--weights", weights, "-q"]);
+        assert_eq!((stdout(&quiet), stderr(&quiet)), (String::new(), String::new()));
+    }
+    let inside = "mod model = \"model\" in concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/compiled\"));";
+    assert!(lines[0].ends_with(inside), "{}", lines[0]);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    // As the crates that kilnc generates, so that `kiln` is built once.
+    let manifest = format!(
+        "[package]\nname = \"user\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\nresolver = \"3\"\n\n\
+         [dependencies]\nkiln = {{ path = {:?}, default-features = false, features = [\"std\"] }}\n\n\
+         [profile.release.package.\"*\"]\nopt-level = 3\ncodegen-units = 16\n",
+        root.join("runtime-support")
+    );
+    let main = format!(
+        "#![forbid(unsafe_code)]\n{}\nmod from_file {{\n    {}\n    pub(crate) use model::*;\n}}\n\
+         const X: [f32; 8] = [1.0, 2.0, 3.0, 4.0, -1.0, -2.0, 0.0, 1.0];\n\
+         fn main() -> Result<(), kiln::Error> {{\n    \
+             println!(\"{{:?}}\", model::Model::new()?.run(model::Inputs {{ x: &X }})?.y);\n    \
+             println!(\"{{:?}}\", from_file::Model::new()?.run(from_file::Inputs {{ x: &X }})?.y);\n    \
+             Ok(())\n}}\n",
+        lines[0], lines[1]
+    );
+    std::fs::write(folder.path("user/Cargo.toml"), manifest).unwrap();
+    std::fs::write(folder.path("user/src/main.rs"), main).unwrap();
+    std::fs::copy(root.join("Cargo.lock"), folder.path("user/Cargo.lock")).unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["run", "--release", "--offline", "--quiet", "--target-dir"])
+        .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kiln/build/target"))
+        .arg("--manifest-path")
+        .arg(folder.path("user/Cargo.toml"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let y = "[7.5, 9.5, 1.25, 0.0, 0.0, 4.25]\n";
+    assert_eq!(stdout(&output), y.repeat(2));
 }

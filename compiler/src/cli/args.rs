@@ -30,7 +30,9 @@ pub(super) enum Command {
     #[command(after_help = "Example: kilnc check model.onnx --dim batch=1")]
     Check(CheckArgs),
     /// Writes the module, its weights, and plans as text
-    #[command(after_help = "Example: kilnc compile model.onnx -o out --emit schedule,memory")]
+    #[command(after_help = "Example: kilnc compile net.onnx -o compiled --emit schedule,memory\n\n\
+        In a crate that depends on kiln, DIR a folder of the package:\n  \
+        kiln::include_compiled!(mod net = \"net\" in concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/compiled\"));")]
     Compile(CompileCommandArgs),
     /// Shows what was planned: arena, bounds, the peak's tensors, steps
     #[command(after_help = "Example: kilnc plan model.onnx --json")]

@@ -197,7 +197,13 @@ impl Config {
         }
         crate::import::check_dims(&decoded.model, &options.import).map_err(|e| fail(e.to_string()))?;
         let emitted = compile(&decoded, &options)
-            .and_then(|program| Ok(emit::emit(&program, options.weights, false)?))
+            .and_then(|program| {
+                let nodes = program.steps.iter().map(|s| s.node.as_str());
+                if let Some(warning) = options.profile.as_ref().and_then(|profile| profile.warning(nodes)) {
+                    println!("cargo:warning={}: {warning}", model.display());
+                }
+                Ok(emit::emit(&program, options.weights, false)?)
+            })
             .map_err(|e: CompileErrors| fail(e.to_string()))?;
         let write = |suffix: &str, bytes: &[u8]| {
             let file = out.join(format!("{stem}{suffix}"));

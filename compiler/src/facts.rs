@@ -21,6 +21,8 @@ pub struct Facts {
     pub flops: u64,
     /// What the target says a run takes.
     pub predicted_ns: u64,
+    /// Streams of the CPU that were planned: no more than asked for.
+    pub streams: u64,
     /// The device beside the CPU that runs a part of it; empty where there is none.
     pub device: String,
     /// The inputs, in the module's order.
@@ -75,6 +77,8 @@ impl Facts {
             weight_bytes: program.weight_bytes,
             flops: u64::try_from(program.flops).unwrap_or(0),
             predicted_ns: program.schedule.predicted_ns,
+            // Beside a device the CPU has one; the others are the device's engines.
+            streams: if program.device.is_some() { 1 } else { program.schedule.streams.len().max(1) as u64 },
             device: program.device.as_ref().map_or_else(String::new, |d| d.name.clone()),
             inputs: ports(&program.inputs),
             outputs: ports(&program.outputs),
@@ -102,6 +106,7 @@ impl Facts {
             ("weight_bytes", self.weight_bytes),
             ("flops", self.flops),
             ("predicted_ns", self.predicted_ns),
+            ("streams", self.streams),
         ] {
             let _ = writeln!(text, "{key}\t{value}");
         }
@@ -132,6 +137,7 @@ impl Facts {
                 ["weight_bytes", n] => facts.weight_bytes = n.parse().ok()?,
                 ["flops", n] => facts.flops = n.parse().ok()?,
                 ["predicted_ns", n] => facts.predicted_ns = n.parse().ok()?,
+                ["streams", n] => facts.streams = n.parse().ok()?,
                 ["device", name] => facts.device = unescape(name),
                 ["input", dtype, dims, name, ref ty @ ..] => facts.inputs.push(PortFact::parse(dtype, dims, name, ty)?),
                 ["output", dtype, dims, name, ref ty @ ..] => {
@@ -226,6 +232,7 @@ mod tests {
             weight_bytes: 4,
             flops: 5,
             predicted_ns: 6,
+            streams: 2,
             device: "n p\tu".into(),
             inputs: vec![port("x", &[1, 2]), port("", &[])],
             outputs: vec![port("\\t", &[0]), of("s", &[0], Some("sequence(f32[2])".into()))],

@@ -205,6 +205,7 @@ pub fn compile(decoded: &Decoded, options: &Options) -> Result<Program, CompileE
 
 /// From the typed graph to the verified program.
 pub fn compile_graph(graph: &Graph, decoded: &Decoded, options: &Options) -> Result<Program, CompileErrors> {
+    ep::pin::check(&options.pins, graph, decoded, &options.machine.target)?;
     let sha256 = sha256(&decoded.source);
     program_of(graph, options, Meta { name: options.name.clone(), sha256, options: options.text() })
 }

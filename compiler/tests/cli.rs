@@ -58,6 +58,7 @@ impl Drop for Folder {
 #[test]
 fn wrong_use_is_2_and_help_is_0() {
     let affine = model("affine");
+    let no_placement = format!("{}/Cargo.toml", env!("CARGO_MANIFEST_DIR"));
     for (args, want) in [
         (&["--help"][..], 0),
         (&["test", "--help"], 0),
@@ -79,6 +80,22 @@ fn wrong_use_is_2_and_help_is_0() {
         (&["check", &affine, "--pin", "(=npu"], 2),
         (&["check", &affine, "--load-placement", "/nowhere"], 2),
         (&["check", &affine, "--placement", "nonsense"], 2),
+        // Options that the model has no use for, and values that say nothing.
+        (&["plan", &affine, "--pin", ".*=foo"], 2),
+        (&["plan", &affine, "--pin", ".*=cpu"], 0),
+        (&["plan", &affine, "--pin", "oops=cpu"], 2),
+        (&["plan", &affine, "--target", "soc-npu", "--pin", "oops=npu"], 2),
+        (&["plan", &affine, "--target", "soc-npu", "--pin", ".*=nopu"], 2),
+        (&["plan", &affine, "--load-placement", &affine], 2),
+        (&["plan", &affine, "--save-placement", "/nowhere/at/all"], 2),
+        (&["plan", &affine, "--target", "soc-npu", "--load-placement", &no_placement], 2),
+        (&["check", &affine, "--state", "a=b"], 2),
+        (&["test", &fixture("affine"), "--dim", "nosuch=3"], 2),
+        (&["test", &fixture("affine"), "--target", "soc-npu", "--pin", "oops=npu"], 2),
+        (&["test", &fixture("affine"), "--target", "soc-npu", "--save-placement", "/nowhere/f"], 2),
+        (&["bench", &affine, "--iters", "0"], 2),
+        (&["run", &affine, "--timeout", "0"], 2),
+        (&["test", &fixture("affine"), "--timeout", "0"], 2),
         (&["run", &affine, "--input", "x"], 2),
         (&["run", &affine, "--input", "x=/nowhere.npy"], 2),
         (&["run", &affine, "--input", "z=/nowhere.npy"], 2),
@@ -141,10 +158,13 @@ fn budgets_layouts_and_measured_times() {
     let branch = json(&plan(&["--arenas", "branch"]));
     assert_eq!(branch["arenas"][0]["bytes"], branch["arenas"][0]["branch_bytes"]);
     assert!(branch["arenas"][0]["shared_bytes"].as_u64() > Some(0));
-    // What bench prints; a name that no node has changes nothing.
+    // What bench prints; a name that no node has changes nothing, and that is said.
     let measured = folder.path("bench.json");
     std::fs::write(&measured, r#"{"ops": [{"node": "nobody", "op": "Add", "median_ns": 5}]}"#).unwrap();
     assert_eq!(json(&plan(&["--profile", &measured]))["predicted_ns"], json(&plan(&[]))["predicted_ns"]);
+    let warned = stderr(&plan(&["--profile", &measured]));
+    assert!(warned.contains("warning: --profile: no node of the model"), "{warned}");
+    assert_eq!(stderr(&plan(&["--profile", &measured, "-q"])), "");
     for wrong in ["[]", "{\"ops\": [1]}", "no json"] {
         std::fs::write(&measured, wrong).unwrap();
         assert_eq!(plan(&["--profile", &measured]).status.code(), Some(2), "{wrong}");
@@ -165,6 +185,15 @@ fn compile_writes_module_weights_and_plans() {
     assert!(read(".memory.txt").starts_with("arena "));
     assert!(read(".placement.txt").lines().all(|l| l.starts_with("cpu ")));
     assert!(std::fs::metadata(folder.path("out/model.weights")).unwrap().len() > 0);
+}
+
+#[test]
+fn check_saves_the_placement_too() {
+    let folder = Folder::new("placement");
+    let (saved, affine) = (folder.path("p.txt"), model("affine"));
+    assert_eq!(code(&["check", &affine, "--target", "soc-npu", "--save-placement", &saved]), 0);
+    assert!(std::fs::read_to_string(&saved).unwrap().starts_with("# placement on "));
+    assert_eq!(code(&["plan", &affine, "--target", "soc-npu", "--load-placement", &saved]), 0);
 }
 
 #[test]
@@ -234,6 +263,12 @@ fn cases_run_and_models_run() {
     let json: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert!(json["median_ns"].as_u64() >= json["min_ns"].as_u64() && json["min_ns"].as_u64() > Some(0));
     assert!(json["ops"].as_array().is_some_and(|ops| !ops.is_empty()), "{json:#}");
+    // The threads that run are said, whatever was asked for: on one core all streams run on one.
+    assert_eq!(json["threads"].as_u64(), Some(1));
+    let several = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+    let n_threads = if several { "2 threads" } else { "1 thread" };
+    let output = kilnc(&["bench", &model("affine"), "--iters", "5", "--streams", "2"]);
+    assert!(stdout(&output).contains(&format!("(5 runs, {n_threads})")), "{}", stdout(&output));
 }
 
 /// A crate with nothing but the lines that `kilnc compile` printed. (Part of the test above: it builds on that test's `kiln`.)

@@ -141,6 +141,16 @@ impl CompileArgs {
         }
         options.profile = self.profile.as_ref().map(|path| profile(path)).transpose()?;
         check_options(&options).map_err(Failure::Misuse)?;
+        if options.machine.target.n_devices() == 1 {
+            for (given, flag) in
+                [(&self.save_placement, "--save-placement"), (&self.load_placement, "--load-placement")]
+            {
+                if given.is_some() {
+                    let why = format!("{flag}: target \"{}\" has one device, there is nothing to place", self.target);
+                    return Err(Failure::Misuse(why));
+                }
+            }
+        }
         Ok(options)
     }
 
@@ -178,6 +188,11 @@ impl CompileArgs {
 /// Measured times from what `kilnc bench --per-op --json` printed.
 fn profile(path: &std::path::Path) -> Result<Profile, Failure> {
     Profile::read(path).map_err(|what| Failure::Misuse(format!("--profile {}: {what}", path.display())))
+}
+
+/// A number of runs or cases: none at all would measure nothing.
+fn at_least_one() -> clap::builder::RangedU64ValueParser<usize> {
+    clap::builder::RangedU64ValueParser::new().range(1..)
 }
 
 fn parse_dim(text: &str) -> Option<(String, DimBound)> {
@@ -247,7 +262,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(super) output_dir: Option<PathBuf>,
     /// Seconds that the run may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) timeout: u64,
     /// Prints JSON
     #[arg(long)]
@@ -261,7 +276,7 @@ pub(super) struct BenchArgs {
     /// The model
     pub(super) model: PathBuf,
     /// Timed runs, after a warm-up
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one())]
     pub(super) iters: usize,
     /// Also times each node
     #[arg(long)]
@@ -273,7 +288,7 @@ pub(super) struct BenchArgs {
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
     /// Seconds that the measurement may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) timeout: u64,
     /// Prints JSON
     #[arg(long)]
@@ -287,7 +302,7 @@ pub(super) struct VerifyArgs {
     /// The model
     pub(super) model: PathBuf,
     /// Random inputs to try
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
     pub(super) cases: usize,
     /// Compares every value of the graph
     #[arg(long)]
@@ -302,7 +317,7 @@ pub(super) struct VerifyArgs {
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
     /// Seconds that one case may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) timeout: u64,
     #[command(flatten)]
     pub(super) compile: CompileArgs,
@@ -350,7 +365,7 @@ pub(super) struct TestArgs {
     #[arg(long, value_name = "N")]
     pub(super) jobs: Option<usize>,
     /// Seconds that one data set may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) timeout: u64,
     /// Writes the results as JSON
     #[arg(long, value_name = "FILE")]

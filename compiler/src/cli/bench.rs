@@ -4,7 +4,7 @@
 use super::args::BenchArgs;
 use super::build::{Task, run_all};
 use super::term::{self, Progress};
-use super::{Failure, Outcome, data, model};
+use super::{Failure, Outcome, data, model, placement};
 use crate::artifact::Cache;
 use crate::facts::{Facts, StepFact};
 use kiln_kernels::isa::Isa;
@@ -64,6 +64,7 @@ pub(super) fn command(args: &BenchArgs) -> Outcome {
     let cache = Cache::new(super::cache_folder()?);
     progress.say("compiling");
     let artifact = cache.module_of(&file, &options)?;
+    placement::report_module(&file.decoded, &artifact.facts, &options, &args.compile)?;
     let inputs = model::inputs(&artifact.facts.inputs, &given, args.seed)?;
     progress.say("building");
     let (module, build_s) = model::build(&artifact, &options, &cache, &progress)?;
@@ -71,13 +72,12 @@ pub(super) fn command(args: &BenchArgs) -> Outcome {
     let in_file = scratch.file("in");
     data::write_data(&in_file, &inputs).map_err(Failure::Short)?;
     let kinds = if args.per_op { &["bench", "steps"][..] } else { &["bench"] };
-    let task =
-        |what| Task { module: module.clone(), what, inputs: in_file.clone(), last: args.iters.max(1).to_string() };
+    let task = |what| Task { module: module.clone(), what, inputs: in_file.clone(), last: args.iters.to_string() };
     let tasks: Vec<_> = kinds.iter().map(|what| task(what)).collect();
     progress.say("measuring this machine");
     let machine = Machine::measure();
     progress.say("running");
-    let outcomes = run_all(&tasks, 1, Duration::from_secs(args.timeout.max(1)), &|_| {});
+    let outcomes = run_all(&tasks, 1, Duration::from_secs(args.timeout), &|_| {});
     cache.prune();
     progress.done();
     let mut said = Vec::new();
@@ -115,6 +115,14 @@ fn ops(facts: &Facts, medians: &[u64], machine: &Machine) -> Vec<Op> {
     out
 }
 
+/// Threads of the CPU that a run takes: the streams that were planned, which on one core run merged on one thread.
+fn threads(facts: &Facts) -> u64 {
+    match std::thread::available_parallelism() {
+        Ok(cores) if cores.get() > 1 => facts.streams,
+        _ => 1,
+    }
+}
+
 fn report(args: &BenchArgs, facts: &Facts, times: &Times, machine: &Machine, build_s: f64, ops: Option<&[Op]>) {
     let least_ns: f64 = facts.steps.iter().map(|s| machine.least_ns(s.flops, s.bytes)).sum();
     let fraction = least_ns / times.median_ns.max(1) as f64;
@@ -127,7 +135,7 @@ fn report(args: &BenchArgs, facts: &Facts, times: &Times, machine: &Machine, bui
         });
         let ops: Vec<_> = ops.collect();
         let json = serde_json::json!({
-            "threads": args.compile.streams,
+            "threads": threads(facts),
             "min_ns": times.min_ns,
             "median_ns": times.median_ns,
             "p90_ns": times.p90_ns,
@@ -150,11 +158,15 @@ fn report(args: &BenchArgs, facts: &Facts, times: &Times, machine: &Machine, bui
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "latency   min {:.3} ms, median {:.3} ms, p90 {:.3} ms ({} runs, 1 thread)",
+        "latency   min {:.3} ms, median {:.3} ms, p90 {:.3} ms ({} runs, {})",
         ms(times.min_ns),
         ms(times.median_ns),
         ms(times.p90_ns),
-        args.iters.max(1)
+        args.iters,
+        match threads(facts) {
+            1 => "1 thread".to_owned(),
+            n => format!("{n} threads"),
+        }
     );
     if !facts.device.is_empty() {
         let ratio = times.median_ns as f64 / facts.predicted_ns.max(1) as f64;

@@ -1,21 +1,25 @@
 //! `kilnc check`: is the model compilable, and if not, why: all problems at once.
 
 use super::args::CheckArgs;
-use super::{Failure, Outcome, model, term};
+use super::{Failure, Outcome, model, placement, term};
 use crate::compile;
-use crate::error::CompileErrors;
+use crate::error::{CompileErrors, Stage};
 
 /// The command.
 pub(super) fn command(args: &CheckArgs) -> Outcome {
     let (model, options) = model::read(&args.model, &args.compile)?;
     let problems = match compile(&model.decoded, &options) {
         Ok(program) => {
+            placement::warn_of_times(&options, program.steps.iter().map(|s| s.node.as_str()), &args.compile);
+            placement::save(&program, &args.compile)?;
             if !args.json {
                 let n = model.decoded.model.graph.nodes.len();
                 term::result(&format!("supported: {n} nodes, {} kernel calls", program.steps.len()));
             }
             CompileErrors::default()
         }
+        // Options that do not fit the model are no problem of the model.
+        Err(errors) if errors.iter().any(|e| e.stage == Stage::Options) => return Err(errors.into()),
         Err(errors) => errors,
     };
     if args.json {

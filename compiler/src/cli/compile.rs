@@ -18,7 +18,7 @@ pub(super) fn command(args: &CompileCommandArgs) -> Outcome {
     let stem = args.model.file_stem().map_or_else(|| "model".into(), |s| s.to_string_lossy().into_owned());
     let graph = graph(&model.decoded, &options)?;
     let program = compile_graph(&graph, &model.decoded, &options)?;
-    report(&program, &args.compile)?;
+    report(&program, &options, &args.compile)?;
     let emitted = emit::emit(&program, options.weights, options.per_step).map_err(crate::error::CompileErrors::from)?;
     let write = |suffix: &str, bytes: &[u8]| -> Outcome {
         let path = args.output.join(format!("{stem}{suffix}"));

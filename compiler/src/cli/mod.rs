@@ -50,8 +50,8 @@ impl Failure {
 
 impl From<CompileErrors> for Failure {
     fn from(errors: CompileErrors) -> Self {
-        let unreadable = errors.iter().any(|e| matches!(e.stage, Stage::Read | Stage::Decode));
-        if unreadable { Self::Misuse(errors.to_string()) } else { Self::Short(errors.to_string()) }
+        let misuse = errors.iter().any(|e| matches!(e.stage, Stage::Options | Stage::Read | Stage::Decode));
+        if misuse { Self::Misuse(errors.to_string()) } else { Self::Short(errors.to_string()) }
     }
 }
 

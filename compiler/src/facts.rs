@@ -2,7 +2,7 @@
 //!
 //! In: a program. Out: lines `key value`; names from the model escaped, so that a line is a line.
 
-use crate::program::{Port, Program};
+use crate::program::{Port, Program, WEIGHTS};
 use kiln_kernels::Dtype;
 use std::fmt::Write;
 
@@ -47,7 +47,7 @@ pub struct PortFact {
 }
 
 /// A kernel call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepFact {
     /// The ONNX node's name.
     pub node: String,
@@ -55,8 +55,10 @@ pub struct StepFact {
     pub op: String,
     /// Floating-point operations.
     pub flops: u64,
-    /// Bytes that are read and written.
+    /// Bytes that are read and written, weights included.
     pub bytes: u64,
+    /// Bytes of weights among them.
+    pub weight_bytes: u64,
 }
 
 impl Facts {
@@ -69,6 +71,7 @@ impl Facts {
             op: step.note.split(' ').next().unwrap_or_default().to_owned(),
             flops: step.flops,
             bytes: step.call.operands().iter().filter_map(bytes).sum(),
+            weight_bytes: step.call.operands().iter().filter(|o| o.operand.mem == WEIGHTS).filter_map(bytes).sum(),
         });
         Self {
             arena_bytes: program.arena.bytes,
@@ -120,7 +123,15 @@ impl Facts {
             }
         }
         for s in &self.steps {
-            let _ = writeln!(text, "step\t{}\t{}\t{}\t{}", s.flops, s.bytes, escape(&s.op), escape(&s.node));
+            let _ = writeln!(
+                text,
+                "step\t{}\t{}\t{}\t{}\t{}",
+                s.flops,
+                s.bytes,
+                s.weight_bytes,
+                escape(&s.op),
+                escape(&s.node)
+            );
         }
         text
     }
@@ -143,11 +154,12 @@ impl Facts {
                 ["output", dtype, dims, name, ref ty @ ..] => {
                     facts.outputs.push(PortFact::parse(dtype, dims, name, ty)?);
                 }
-                ["step", flops, bytes, op, node] => facts.steps.push(StepFact {
+                ["step", flops, bytes, weight_bytes, op, node] => facts.steps.push(StepFact {
                     node: unescape(node),
                     op: unescape(op),
                     flops: flops.parse().ok()?,
                     bytes: bytes.parse().ok()?,
+                    weight_bytes: weight_bytes.parse().ok()?,
                 }),
                 _ => return None,
             }
@@ -224,7 +236,7 @@ mod tests {
             object,
         };
         let port = |name: &str, dims: &[usize]| of(name, dims, None);
-        let step = StepFact { node: "a\n\t\\n".into(), op: "Conv".into(), flops: 7, bytes: 8 };
+        let step = StepFact { node: "a\n\t\\n".into(), op: "Conv".into(), flops: 7, bytes: 8, weight_bytes: 3 };
         let facts = Facts {
             arena_bytes: 1,
             lower_bound_bytes: 2,

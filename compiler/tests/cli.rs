@@ -263,12 +263,17 @@ fn cases_run_and_models_run() {
     let json: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert!(json["median_ns"].as_u64() >= json["min_ns"].as_u64() && json["min_ns"].as_u64() > Some(0));
     assert!(json["ops"].as_array().is_some_and(|ops| !ops.is_empty()), "{json:#}");
+    let number = |key: &str| json[key].as_f64().unwrap();
+    assert!((number("peak_fraction") * number("peak_gflops") - number("gflops")).abs() < 1e-6 * number("gflops"));
+    assert!(number("roofline_fraction") < 1.05 && number("cache_gb_s") >= number("peak_gb_s"), "{json:#}");
     // The threads that run are said, whatever was asked for: on one core all streams run on one.
     assert_eq!(json["threads"].as_u64(), Some(1));
     let several = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
     let n_threads = if several { "2 threads" } else { "1 thread" };
     let output = kilnc(&["bench", &model("affine"), "--iters", "5", "--streams", "2"]);
     assert!(stdout(&output).contains(&format!("(5 runs, {n_threads})")), "{}", stdout(&output));
+    let peak = format!("% of this machine's measured peak on {n_threads}, ");
+    assert!(stdout(&output).contains(&peak), "{}", stdout(&output));
 }
 
 /// A crate with nothing but the lines that `kilnc compile` printed. (Part of the test above: it builds on that test's `kiln`.)

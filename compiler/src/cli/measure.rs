@@ -53,7 +53,7 @@ pub(super) fn rates() -> Result<Rates, String> {
 }
 
 /// The best rate of some rounds.
-fn per_second(amount: u64, mut work: impl FnMut()) -> u64 {
+pub(super) fn per_second(amount: u64, mut work: impl FnMut()) -> u64 {
     let best = (0..ROUNDS).map(|_| {
         let begin = Instant::now();
         work();
@@ -141,6 +141,19 @@ fn memory() -> Result<u64, String> {
     let from = AlignedBytes::copy_of(&vec![1u8; BYTES]).ok_or("no memory to measure with")?;
     let mut to = AlignedBytes::copy_of(from.as_slice()).ok_or("no memory to measure with")?;
     Ok(per_second(2 * BYTES as u64, || to.as_mut_slice().copy_from_slice(std::hint::black_box(from.as_slice()))))
+}
+
+/// Bytes a second that an element-wise kernel reads and writes in the nearest cache.
+pub(super) fn cache_bytes_per_s(isa: Isa) -> Result<u64, String> {
+    // Both operands together take half of the smallest first-level cache in use.
+    const BYTES: usize = 8 << 10;
+    const CALLS: usize = 1000;
+    let (x, y) = (Operand::at(0, 0, BYTES), Operand::at(0, BYTES as u64, BYTES));
+    let d = Unary { x, y, n: BYTES / 4, op: UnaryOp::Neg, a: 0.0, b: 0.0 };
+    let mut rate = 1;
+    let many = |cx: &Cx<'_>| (0..CALLS).for_each(|_| kiln_kernels::unary_f32(cx, &d));
+    on_zeros(2 * BYTES, isa, |cx| rate = per_second((2 * BYTES * CALLS) as u64, || many(cx)))?;
+    Ok(rate)
 }
 
 fn launch_ns(isa: Isa) -> Result<u64, String> {

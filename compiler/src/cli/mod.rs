@@ -15,6 +15,7 @@ mod npy;
 mod pack;
 mod placement;
 mod plan;
+mod roofline;
 mod run;
 mod target;
 mod term;

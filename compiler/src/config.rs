@@ -162,7 +162,7 @@ impl Config {
         if crate::plan::target::Target::shipped(&self.target).is_none() {
             println!("cargo:rerun-if-changed={}", self.target);
         }
-        let machine = crate::machine::Machine::named(&self.target).map_err(&fail)?;
+        let machine = crate::machine::Machine::named(&self.target).map_err(|e| fail(e.to_string()))?;
         crate::check_options(&self.options).map_err(&fail)?;
         let out = self.out_dir.clone().or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from));
         let out =

@@ -160,7 +160,7 @@ impl Options {
 
 /// Whether there is such a target: its name or file, or the problem in words.
 pub fn check_target(target: &str) -> Result<(), String> {
-    Machine::named(target).map(|_| ())
+    Machine::named(target).map(|_| ()).map_err(|e| e.to_string())
 }
 
 /// Whether the options make sense by themselves: the problem in words.

@@ -58,7 +58,7 @@ pub(super) enum Command {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Compile options")]
 pub(super) struct CompileArgs {
-    /// What to compile for: host, host+gpu, soc-npu or a target file
+    /// What to compile for: host, soc-npu or a target file (host+gpu is not supported in this version)
     #[arg(long, value_name = "TARGET", default_value = "host")]
     pub(super) target: String,
     /// Streams of the CPU
@@ -112,7 +112,7 @@ impl CompileArgs {
     /// The options for a module of this name.
     pub(super) fn options(&self, name: &str) -> Result<Options, Failure> {
         self.check_words()?;
-        let machine = Machine::named(&self.target).map_err(Failure::Misuse)?;
+        let machine = Machine::named(&self.target)?;
         let mut options = Options { name: name.to_owned(), streams: self.streams, machine, ..Options::default() };
         options.wish = self.wish()?;
         options.pins = self.pin.iter().map(|p| Pin::parse(p)).collect::<Result<_, _>>().map_err(Failure::Misuse)?;
@@ -327,12 +327,12 @@ pub(super) struct VerifyArgs {
 pub(super) enum TargetCommand {
     /// Prints a target
     Show {
-        /// host, host+gpu, soc-npu or a target file
+        /// host, soc-npu, host+gpu (which cannot be compiled for in this version) or a target file
         target: String,
     },
     /// Measures this machine's rates and writes them as a target file
     Measure {
-        /// Also measures the GPU
+        /// Also measures the GPU (not supported in this version)
         #[arg(long)]
         gpu: bool,
         /// The file

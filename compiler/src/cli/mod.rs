@@ -24,6 +24,7 @@ mod test;
 mod verify;
 
 use crate::error::{CompileErrors, Stage};
+use crate::machine::TargetError;
 use args::{Cli, Command};
 use clap::Parser;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,6 +54,15 @@ impl From<CompileErrors> for Failure {
     fn from(errors: CompileErrors) -> Self {
         let misuse = errors.iter().any(|e| matches!(e.stage, Stage::Options | Stage::Read | Stage::Decode));
         if misuse { Self::Misuse(errors.to_string()) } else { Self::Short(errors.to_string()) }
+    }
+}
+
+impl From<TargetError> for Failure {
+    fn from(error: TargetError) -> Self {
+        match error {
+            TargetError::Wrong(_) => Self::Misuse(error.to_string()),
+            TargetError::Unsupported(_) => Self::Short(error.to_string()),
+        }
     }
 }
 

@@ -40,8 +40,9 @@ pub mod streams;
 pub mod verify;
 
 pub use config::{Config, DimRange};
+pub use emit::WeightsFrom;
+pub use memory::Arenas;
 
-use emit::WeightsFrom;
 use ep::Providers;
 use ep::npu::plan::DevicePlan;
 use ep::pin::Pin;
@@ -51,7 +52,6 @@ use import::ImportOptions;
 use ir::Graph;
 use lower::Lowered;
 use machine::Machine;
-use memory::Arenas;
 use onnx::Decoded;
 use profile::Profile;
 use program::{Meta, Program};

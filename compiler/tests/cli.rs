@@ -156,7 +156,7 @@ fn budgets_layouts_and_measured_times() {
     );
     let least = plan(&["--budget", &(bytes(1) - 1).to_string()]);
     assert_eq!(least.status.code(), Some(1));
-    assert!(stderr(&least).contains("the budget is"), "{}", stderr(&least));
+    assert!(stderr(&least).contains("budget: "), "{}", stderr(&least));
     let branch = json(&plan(&["--arenas", "branch"]));
     assert_eq!(branch["arenas"][0]["bytes"], branch["arenas"][0]["branch_bytes"]);
     assert!(branch["arenas"][0]["shared_bytes"].as_u64() > Some(0));
@@ -190,6 +190,17 @@ fn compile_writes_module_weights_and_plans() {
 }
 
 #[test]
+fn messages_say_what_to_write() {
+    let said = |args: &[&str]| stderr(&kilnc(args));
+    let free = said(&["check", &model("encoder_dynamic")]);
+    assert!(free.contains("--dim batch=1..N --dim sequence=1..N"), "{free}");
+    let file = said(&["test", &model("affine")]);
+    assert!(file.contains("is a file: give the folder it lies in"), "{file}");
+    let unit = said(&["plan", &model("affine"), "--budget", "1M"]);
+    assert!(unit.contains("expected a whole number of bytes"), "{unit}");
+}
+
+#[test]
 fn check_saves_the_placement_too() {
     let folder = Folder::new("placement");
     let (saved, affine) = (folder.path("p.txt"), model("affine"));
@@ -205,6 +216,9 @@ fn pack_fits_or_not() {
     std::fs::write(&csv, "id,lower,upper,size\na,0,2,4\nb,1,3,4\nc,2,4,4\n").unwrap();
     let output = kilnc(&["pack", &csv, "--capacity", "8"]);
     assert_eq!((output.status.code(), stdout(&output).lines().count()), (Some(0), 4));
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&kilnc(&["pack", &csv, "--capacity", "8", "--json", "-q"]))).unwrap();
+    assert_eq!((json["bytes"].as_u64(), json["buffers"][0]["id"].as_str()), (Some(8), Some("a")));
     assert_eq!(code(&["pack", &csv, "--capacity", "7"]), 1);
     std::fs::write(&csv, "id,lower\n").unwrap();
     assert_eq!(code(&["pack", &csv, "--capacity", "8"]), 2);

@@ -89,7 +89,7 @@ pub(super) struct CompileArgs {
     #[arg(long, value_name = "WHICH")]
     arenas: Option<String>,
     /// Memory that the model may take beside its weights; the module then also holds a narrower schedule for less
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = whole_bytes)]
     budget: Option<u64>,
     /// An output that is an input of the next run
     #[arg(long, value_name = "OUT=IN")]
@@ -188,6 +188,11 @@ impl CompileArgs {
 /// Measured times from what `kilnc bench --per-op --json` printed.
 fn profile(path: &std::path::Path) -> Result<Profile, Failure> {
     Profile::read(path).map_err(|what| Failure::Misuse(format!("--profile {}: {what}", path.display())))
+}
+
+/// A number of bytes, without a unit.
+fn whole_bytes(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected a whole number of bytes, as in 1048576".to_owned())
 }
 
 /// A number of runs or cases: none at all would measure nothing.
@@ -326,11 +331,13 @@ pub(super) struct VerifyArgs {
 #[derive(Subcommand, Debug)]
 pub(super) enum TargetCommand {
     /// Prints a target
+    #[command(after_help = "Example: kilnc target show soc-npu > mine.toml")]
     Show {
         /// host, soc-npu, host+gpu (which cannot be compiled for in this version) or a target file
         target: String,
     },
     /// Measures this machine's rates and writes them as a target file
+    #[command(after_help = "Example: kilnc target measure -o mine.toml")]
     Measure {
         /// Also measures the GPU (not supported in this version)
         #[arg(long)]
@@ -348,6 +355,12 @@ pub(super) struct PackArgs {
     /// Bytes they must fit into
     #[arg(long, value_name = "N")]
     pub(super) capacity: u64,
+    /// Prints JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Says nothing but results and errors
+    #[arg(short, long)]
+    pub(super) quiet: bool,
 }
 
 #[derive(Args, Debug)]

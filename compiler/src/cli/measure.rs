@@ -199,7 +199,7 @@ fn sync_ns() -> u64 {
 pub(super) fn text(r: &Rates) -> String {
     let Rates { f32, f64, i8, memory, launch_ns, sync_ns, capacity_bytes } = r;
     format!(
-        "# This machine, as `kilnc target measure` found it: one CPU, no transitions.\n\
+        "# This machine, as `kilnc target measure` found it: one CPU, no transitions. (capacity_bytes is set, not measured.)\n\
          name = \"measured\"\nhost = \"cpu\"\n\n\
          [[memory]]\nname = \"dram\"\ncapacity_bytes = {capacity_bytes}\nbytes_per_s = {memory}\nalignment_bytes = 64\n\n\
          [[device]]\nname = \"cpu\"\nep = \"cpu\"\nmemory = \"dram\"\nstreams = 1\nlaunch_ns = {launch_ns}\nsync_ns = {sync_ns}\n\

@@ -73,6 +73,10 @@ pub(super) fn command(args: &TestArgs) -> Outcome {
     }
     let mut all = Vec::new();
     for folder in &args.folders {
+        if folder.is_file() {
+            let what = "is a file: give the folder it lies in, with test_data_set_0 beside the model";
+            return Err(Failure::Misuse(format!("{} {what}", folder.display())));
+        }
         let found = cases::find(folder).map_err(|e| Failure::Misuse(format!("{}: {e}", folder.display())))?;
         if found.is_empty() {
             return Err(Failure::Misuse(format!("{}: no model.onnx in it or below", folder.display())));

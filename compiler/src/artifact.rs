@@ -1,6 +1,7 @@
 //! Compiled modules on disk, found again by content: what the macro and `kilnc` share.
 //!
-//! In: a model file, options, a cache folder. Out: `model.rs` and `model.weights` in that folder.
+//! In: a model file, options, a cache folder. Out: `model.rs` and `NAME.weights` in that folder (programs that read their
+//! weights from a file look for one of this name).
 //! A stamp remembers length and time of every file that a compile read: while they stand, nothing is read at all.
 //! When they differ, the content's hash decides. A module's folder is named by the hash of compiler, options and files,
 //! and appears whole or not at all, so any number of processes may share a cache.
@@ -83,7 +84,7 @@ impl Cache {
     /// The model's module: from the cache, or compiled now. A size for a dimension that the model does not have is an error.
     pub fn module(&self, model: &Path, options: &Options) -> Result<Artifact, CompileErrors> {
         let model = std::path::absolute(model).map_err(|e| unreadable(model, &e))?;
-        match self.by_stamp(&self.stamp(&model, options)) {
+        match self.by_stamp(&self.stamp(&model, options), options) {
             Some(found) => Ok(found),
             None => {
                 let file = ModelFile::read(&model)?;
@@ -98,7 +99,7 @@ impl Cache {
     /// The same for a model that has been read already.
     pub fn module_of(&self, model: &ModelFile, options: &Options) -> Result<Artifact, CompileErrors> {
         let stamp = self.stamp(&model.path, options);
-        if let Some(found) = self.by_stamp(&stamp) {
+        if let Some(found) = self.by_stamp(&stamp, options) {
             return Ok(found);
         }
         let decoded = &model.decoded;
@@ -111,13 +112,13 @@ impl Cache {
             let _ = writeln!(content, "{} {}", file.file_name().unwrap_or_default().display(), sha256(&bytes));
         }
         let key = sha256(content.as_bytes())[..32].to_owned();
-        let artifact = match self.open(&key, tracked.clone()) {
+        let artifact = match self.open(&key, options, tracked.clone()) {
             Some(found) => found,
             None => {
                 let program = compile(decoded, options)?;
                 let emitted = emit::emit(&program, options.weights, options.per_step)?;
-                self.store(&key, &emitted, &Facts::of(&program))?;
-                self.open(&key, tracked).ok_or_else(|| written(&self.folder, "it is gone again"))?
+                self.store(&key, options, &emitted, &Facts::of(&program))?;
+                self.open(&key, options, tracked).ok_or_else(|| written(&self.folder, "it is gone again"))?
             }
         };
         if let Some(times) = times {
@@ -132,7 +133,7 @@ impl Cache {
         self.folder.join("stamps").join(&name[..32])
     }
 
-    fn by_stamp(&self, stamp: &Path) -> Option<Artifact> {
+    fn by_stamp(&self, stamp: &Path, options: &Options) -> Option<Artifact> {
         let text = std::fs::read_to_string(stamp).ok()?;
         let (key, files) = text.split_once('\n')?;
         let mut tracked = Vec::new();
@@ -143,25 +144,25 @@ impl Cache {
             }
             tracked.push(path);
         }
-        self.open(key, tracked)
+        self.open(key, options, tracked)
     }
 
-    fn open(&self, key: &str, tracked: Vec<PathBuf>) -> Option<Artifact> {
+    fn open(&self, key: &str, options: &Options, tracked: Vec<PathBuf>) -> Option<Artifact> {
         let folder = self.folder.join("modules").join(key);
         let facts = Facts::parse(&std::fs::read_to_string(folder.join("model.facts")).ok()?)?;
-        let (source, weights) = (folder.join("model.rs"), folder.join("model.weights"));
+        let (source, weights) = (folder.join("model.rs"), folder.join(weights_name(options)));
         let whole = source.is_file() && weights.is_file();
         prune::touch(&folder.join("model.facts"));
         whole.then(|| Artifact { key: key.to_owned(), source, weights, facts, tracked })
     }
 
-    fn store(&self, key: &str, emitted: &Emitted, facts: &Facts) -> Result<(), CompileErrors> {
+    fn store(&self, key: &str, options: &Options, emitted: &Emitted, facts: &Facts) -> Result<(), CompileErrors> {
         let modules = self.folder.join("modules");
         let partial = modules.join(format!(".{key}.{}", unique()));
         let write = || -> std::io::Result<()> {
             std::fs::create_dir_all(&partial)?;
             std::fs::write(partial.join("model.rs"), &emitted.source)?;
-            std::fs::write(partial.join("model.weights"), &emitted.weights)?;
+            std::fs::write(partial.join(weights_name(options)), &emitted.weights)?;
             std::fs::write(partial.join("model.facts"), facts.text())
         };
         if let Err(e) = write() {
@@ -169,7 +170,7 @@ impl Cache {
             return Err(written(&partial, &e.to_string()));
         }
         let whole = modules.join(key);
-        if whole.exists() && self.open(key, Vec::new()).is_none() {
+        if whole.exists() && self.open(key, options, Vec::new()).is_none() {
             // Somebody has removed files of it.
             let _ = std::fs::remove_dir_all(&whole);
         }
@@ -184,6 +185,11 @@ impl Cache {
     pub fn prune(&self) {
         prune::prune(&[self.folder.join("modules"), self.folder.join("bin")]);
     }
+}
+
+/// The name of a module's weights file: the model's, so that those of several models can lie in one folder.
+fn weights_name(options: &Options) -> String {
+    format!("{}.weights", emit::module_name(&options.name))
 }
 
 /// What a module depends on beside files.

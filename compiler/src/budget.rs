@@ -62,8 +62,8 @@ fn over(program: &Program, budget_bytes: u64) -> CompileError {
     all.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let named: Vec<String> = all.iter().take(4).map(|(name, bytes)| format!("\"{name}\" {bytes}")).collect();
     let bytes = program.memory_bytes();
-    let what = format!("the budget is {budget_bytes} bytes, {bytes} are needed, most of them for {}", named.join(", "));
-    CompileError::new(Stage::Plan, what)
+    let what = format!("{budget_bytes} bytes are too few: {bytes} are needed, most of them for {}", named.join(", "));
+    CompileError::new(Stage::Plan, what).at("budget")
 }
 
 /// The narrow program as part of the wide one's module: with its weights. `None` where a module cannot hold both.

@@ -110,7 +110,8 @@ impl Config {
         self
     }
 
-    /// Where the weights come from when the program runs.
+    /// Where the weights come from when the program runs. With [`WeightsFrom::File`] `Model::new()` reads `$OUT_DIR/STEM.weights`
+    /// (`Model::WEIGHTS_PATH`), or where that is gone the file of this name beside the program; `Model::with_weights` takes a path.
     #[must_use]
     pub fn weights(mut self, from: WeightsFrom) -> Self {
         self.options.weights = from;
@@ -161,7 +162,7 @@ impl Config {
         if crate::plan::target::Target::shipped(&self.target).is_none() {
             println!("cargo:rerun-if-changed={}", self.target);
         }
-        let machine = crate::machine::Machine::named(&self.target).map_err(&fail)?;
+        let machine = crate::machine::Machine::named(&self.target).map_err(|e| fail(e.to_string()))?;
         crate::check_options(&self.options).map_err(&fail)?;
         let out = self.out_dir.clone().or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from));
         let out =
@@ -196,7 +197,13 @@ impl Config {
         }
         crate::import::check_dims(&decoded.model, &options.import).map_err(|e| fail(e.to_string()))?;
         let emitted = compile(&decoded, &options)
-            .and_then(|program| Ok(emit::emit(&program, options.weights, false)?))
+            .and_then(|program| {
+                let nodes = program.steps.iter().map(|s| s.node.as_str());
+                if let Some(warning) = options.profile.as_ref().and_then(|profile| profile.warning(nodes)) {
+                    println!("cargo:warning={}: {warning}", model.display());
+                }
+                Ok(emit::emit(&program, options.weights, false)?)
+            })
             .map_err(|e: CompileErrors| fail(e.to_string()))?;
         let write = |suffix: &str, bytes: &[u8]| {
             let file = out.join(format!("{stem}{suffix}"));

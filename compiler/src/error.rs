@@ -9,6 +9,8 @@ use std::fmt;
 /// The stage of the pipeline that found the problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
+    /// Whether the options fit the model: wrong use, where the other stages find fault with the model.
+    Options,
     /// Reading the file and its external data.
     Read,
     /// Decoding bytes to a model, and the checks of its structure.
@@ -32,6 +34,7 @@ pub enum Stage {
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Stage::Options => "options",
             Stage::Read => "read",
             Stage::Decode => "decode",
             Stage::Import => "import",

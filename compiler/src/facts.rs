@@ -2,7 +2,7 @@
 //!
 //! In: a program. Out: lines `key value`; names from the model escaped, so that a line is a line.
 
-use crate::program::{Port, Program};
+use crate::program::{Port, Program, WEIGHTS};
 use kiln_kernels::Dtype;
 use std::fmt::Write;
 
@@ -21,6 +21,8 @@ pub struct Facts {
     pub flops: u64,
     /// What the target says a run takes.
     pub predicted_ns: u64,
+    /// Streams of the CPU that were planned: no more than asked for.
+    pub streams: u64,
     /// The device beside the CPU that runs a part of it; empty where there is none.
     pub device: String,
     /// The inputs, in the module's order.
@@ -45,7 +47,7 @@ pub struct PortFact {
 }
 
 /// A kernel call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepFact {
     /// The ONNX node's name.
     pub node: String,
@@ -53,8 +55,10 @@ pub struct StepFact {
     pub op: String,
     /// Floating-point operations.
     pub flops: u64,
-    /// Bytes that are read and written.
+    /// Bytes that are read and written, weights included.
     pub bytes: u64,
+    /// Bytes of weights among them.
+    pub weight_bytes: u64,
 }
 
 impl Facts {
@@ -67,6 +71,7 @@ impl Facts {
             op: step.note.split(' ').next().unwrap_or_default().to_owned(),
             flops: step.flops,
             bytes: step.call.operands().iter().filter_map(bytes).sum(),
+            weight_bytes: step.call.operands().iter().filter(|o| o.operand.mem == WEIGHTS).filter_map(bytes).sum(),
         });
         Self {
             arena_bytes: program.arena.bytes,
@@ -75,6 +80,8 @@ impl Facts {
             weight_bytes: program.weight_bytes,
             flops: u64::try_from(program.flops).unwrap_or(0),
             predicted_ns: program.schedule.predicted_ns,
+            // Beside a device the CPU has one; the others are the device's engines.
+            streams: if program.device.is_some() { 1 } else { program.schedule.streams.len().max(1) as u64 },
             device: program.device.as_ref().map_or_else(String::new, |d| d.name.clone()),
             inputs: ports(&program.inputs),
             outputs: ports(&program.outputs),
@@ -102,6 +109,7 @@ impl Facts {
             ("weight_bytes", self.weight_bytes),
             ("flops", self.flops),
             ("predicted_ns", self.predicted_ns),
+            ("streams", self.streams),
         ] {
             let _ = writeln!(text, "{key}\t{value}");
         }
@@ -115,7 +123,15 @@ impl Facts {
             }
         }
         for s in &self.steps {
-            let _ = writeln!(text, "step\t{}\t{}\t{}\t{}", s.flops, s.bytes, escape(&s.op), escape(&s.node));
+            let _ = writeln!(
+                text,
+                "step\t{}\t{}\t{}\t{}\t{}",
+                s.flops,
+                s.bytes,
+                s.weight_bytes,
+                escape(&s.op),
+                escape(&s.node)
+            );
         }
         text
     }
@@ -132,16 +148,18 @@ impl Facts {
                 ["weight_bytes", n] => facts.weight_bytes = n.parse().ok()?,
                 ["flops", n] => facts.flops = n.parse().ok()?,
                 ["predicted_ns", n] => facts.predicted_ns = n.parse().ok()?,
+                ["streams", n] => facts.streams = n.parse().ok()?,
                 ["device", name] => facts.device = unescape(name),
                 ["input", dtype, dims, name, ref ty @ ..] => facts.inputs.push(PortFact::parse(dtype, dims, name, ty)?),
                 ["output", dtype, dims, name, ref ty @ ..] => {
                     facts.outputs.push(PortFact::parse(dtype, dims, name, ty)?);
                 }
-                ["step", flops, bytes, op, node] => facts.steps.push(StepFact {
+                ["step", flops, bytes, weight_bytes, op, node] => facts.steps.push(StepFact {
                     node: unescape(node),
                     op: unescape(op),
                     flops: flops.parse().ok()?,
                     bytes: bytes.parse().ok()?,
+                    weight_bytes: weight_bytes.parse().ok()?,
                 }),
                 _ => return None,
             }
@@ -218,7 +236,7 @@ mod tests {
             object,
         };
         let port = |name: &str, dims: &[usize]| of(name, dims, None);
-        let step = StepFact { node: "a\n\t\\n".into(), op: "Conv".into(), flops: 7, bytes: 8 };
+        let step = StepFact { node: "a\n\t\\n".into(), op: "Conv".into(), flops: 7, bytes: 8, weight_bytes: 3 };
         let facts = Facts {
             arena_bytes: 1,
             lower_bound_bytes: 2,
@@ -226,6 +244,7 @@ mod tests {
             weight_bytes: 4,
             flops: 5,
             predicted_ns: 6,
+            streams: 2,
             device: "n p\tu".into(),
             inputs: vec![port("x", &[1, 2]), port("", &[])],
             outputs: vec![port("\\t", &[0]), of("s", &[0], Some("sequence(f32[2])".into()))],

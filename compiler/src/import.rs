@@ -12,7 +12,7 @@ use crate::ir::{
 use crate::onnx::model as onnx;
 use crate::ops::read_ints::{self, element_name};
 use kiln_kernels::Dtype;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// What the user says of one free extent.
@@ -207,21 +207,33 @@ fn expect_value(graph: &mut Graph, input: ValueId, name: &str, t: &Tensor) -> Va
     constant
 }
 
+/// The innermost type of an input that is a sequence or an optional value.
+fn innermost(mut ty: Option<&onnx::Type>) -> Option<&onnx::Type> {
+    while let Some(onnx::Type::Sequence(inner) | onnx::Type::Optional(inner)) = ty {
+        ty = Some(inner);
+    }
+    ty
+}
+
+/// The names of the free extents of the model's inputs.
+pub fn free_dims(model: &onnx::Model) -> BTreeSet<String> {
+    let mut free = BTreeSet::new();
+    for info in &model.graph.inputs {
+        let Some(onnx::Type::Tensor(_, Some(dims))) = innermost(info.ty.as_ref()) else { continue };
+        free.extend(dims.iter().enumerate().filter_map(|(axis, dim)| extent_name(&info.name, axis, dim)));
+    }
+    free
+}
+
 /// Refuses sizes for dimensions that the model does not have: a misspelt name.
 pub fn check_dims(model: &onnx::Model, options: &ImportOptions) -> Result<(), CompileErrors> {
-    let mut free = std::collections::BTreeSet::new();
+    let free = free_dims(model);
     let mut elements = Vec::new();
     for info in &model.graph.inputs {
-        let mut ty = info.ty.as_ref();
-        while let Some(onnx::Type::Sequence(inner) | onnx::Type::Optional(inner)) = ty {
-            ty = Some(inner);
-        }
-        let Some(onnx::Type::Tensor(dtype, Some(dims))) = ty else { continue };
-        if ty == info.ty.as_ref() && matches!(dtype, Dtype::I64 | Dtype::I32) && dims.len() <= 1 {
+        if let Some(onnx::Type::Tensor(Dtype::I64 | Dtype::I32, Some(dims))) = &info.ty
+            && dims.len() <= 1
+        {
             elements.push(format!("{}[", info.name));
-        }
-        for (axis, dim) in dims.iter().enumerate() {
-            free.extend(extent_name(&info.name, axis, dim));
         }
     }
     elements.extend(model.graph.nodes.iter().flat_map(|n| &n.outputs).map(|name| format!("{name}[")));

@@ -40,8 +40,9 @@ pub mod streams;
 pub mod verify;
 
 pub use config::{Config, DimRange};
+pub use emit::WeightsFrom;
+pub use memory::Arenas;
 
-use emit::WeightsFrom;
 use ep::Providers;
 use ep::npu::plan::DevicePlan;
 use ep::pin::Pin;
@@ -51,7 +52,6 @@ use import::ImportOptions;
 use ir::Graph;
 use lower::Lowered;
 use machine::Machine;
-use memory::Arenas;
 use onnx::Decoded;
 use profile::Profile;
 use program::{Meta, Program};
@@ -160,7 +160,7 @@ impl Options {
 
 /// Whether there is such a target: its name or file, or the problem in words.
 pub fn check_target(target: &str) -> Result<(), String> {
-    Machine::named(target).map(|_| ())
+    Machine::named(target).map(|_| ()).map_err(|e| e.to_string())
 }
 
 /// Whether the options make sense by themselves: the problem in words.
@@ -205,6 +205,7 @@ pub fn compile(decoded: &Decoded, options: &Options) -> Result<Program, CompileE
 
 /// From the typed graph to the verified program.
 pub fn compile_graph(graph: &Graph, decoded: &Decoded, options: &Options) -> Result<Program, CompileErrors> {
+    ep::pin::check(&options.pins, graph, decoded, &options.machine.target)?;
     let sha256 = sha256(&decoded.source);
     program_of(graph, options, Meta { name: options.name.clone(), sha256, options: options.text() })
 }

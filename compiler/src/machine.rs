@@ -1,12 +1,33 @@
 //! What a compile is for: a shipped target by name or a target file, checked against the providers at hand.
 //!
-//! In: `host`, `host+gpu`, `soc-npu` or a path. Out: a [`Machine`], or the problem in words.
+//! In: `host`, `host+gpu`, `soc-npu` or a path. Out: a [`Machine`], or a [`TargetError`].
 
 use crate::ep::Providers;
 use crate::plan::target::{SHIPPED, Target};
 use crate::sha256;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+
+/// Why there is no machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetError {
+    /// No such target, or a file that is none: the problem in words.
+    Wrong(String),
+    /// A good target with a device that this version has no provider for: it can be shown, not compiled for.
+    Unsupported(String),
+}
+
+impl fmt::Display for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wrong(what) => f.write_str(what),
+            Self::Unsupported(what) => write!(f, "{what}: this version cannot compile for it"),
+        }
+    }
+}
+
+impl std::error::Error for TargetError {}
 
 /// A target, and what to call it in a module's documentation.
 #[derive(Clone, Debug)]
@@ -26,19 +47,20 @@ impl Default for Machine {
 
 impl Machine {
     /// A shipped target by its name, or a file's. Devices need a provider that this build has.
-    pub fn named(spec: &str) -> Result<Self, String> {
+    pub fn named(spec: &str) -> Result<Self, TargetError> {
+        let wrong = |e: crate::plan::target::TargetError| TargetError::Wrong(e.to_string());
         let (target, text) = match Target::shipped(spec) {
-            Some(target) => (target.map_err(|e| e.to_string())?, spec.to_owned()),
+            Some(target) => (target.map_err(wrong)?, spec.to_owned()),
             None => {
-                let text = read(spec)?;
-                let target = Target::parse(&text, spec).map_err(|e| e.to_string())?;
+                let text = read(spec).map_err(TargetError::Wrong)?;
+                let target = Target::parse(&text, spec).map_err(wrong)?;
                 let digest = sha256(text.as_bytes());
                 let name = format!("{} ({})", target.name, &digest[..12]);
                 (target, name)
             }
         };
         for device in target.device_ids() {
-            Providers::default().of(&target, device)?;
+            Providers::default().of(&target, device).map_err(TargetError::Unsupported)?;
         }
         Ok(Self { target: Arc::new(target), text })
     }
@@ -56,7 +78,8 @@ pub fn text_of(spec: &str) -> Result<String, String> {
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 fn read(path: &str) -> Result<String, String> {
-    let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
+    // Only what can be compiled for is offered.
+    let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).filter(|name| Machine::named(name).is_ok()).collect();
     let none = || format!("there is no target \"{path}\": expected {}, or a target file", names.join(", "));
     let size = std::fs::metadata(Path::new(path)).ok().filter(|m| m.is_file()).map(|m| m.len()).ok_or_else(none)?;
     if size > MAX_FILE_BYTES {
@@ -75,9 +98,10 @@ mod tests {
         assert_eq!(Machine::named("soc-npu").unwrap().target.n_devices(), 2);
         // No provider serves a GPU yet.
         let e = Machine::named("host+gpu").unwrap_err();
-        assert!(e.contains("no execution provider \"gpu\""), "{e}");
-        let e = Machine::named("toaster").unwrap_err();
-        assert!(e.contains("there is no target \"toaster\"") && e.contains("soc-npu"), "{e}");
+        assert!(matches!(&e, TargetError::Unsupported(what) if what.contains("no execution provider \"gpu\"")), "{e}");
+        assert!(e.to_string().ends_with("this version cannot compile for it"), "{e}");
+        let e = Machine::named("toaster").unwrap_err().to_string();
+        assert!(e.contains("there is no target \"toaster\": expected host, soc-npu, or a target file"), "{e}");
         let file = std::env::temp_dir().join(format!("kiln-machine-{}.toml", std::process::id()));
         std::fs::write(&file, SHIPPED[0].1.replace("name = \"host\"", "name = \"mine\"")).unwrap();
         let mine = Machine::named(file.to_str().unwrap()).unwrap();
@@ -85,6 +109,6 @@ mod tests {
         let bad = Machine::named(file.to_str().unwrap()).unwrap_err();
         let _ = std::fs::remove_file(&file);
         assert!(mine.text.starts_with("mine ("), "{}", mine.text);
-        assert!(bad.contains(":1: field \"name\""), "{bad}");
+        assert!(bad.to_string().contains(":1: field \"name\""), "{bad}");
     }
 }

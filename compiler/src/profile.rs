@@ -54,6 +54,12 @@ impl Profile {
         self.node_ns.get(node).copied()
     }
 
+    /// What is to be said of times of which none is of these nodes: they change nothing.
+    pub fn warning<'n>(&self, mut nodes: impl Iterator<Item = &'n str>) -> Option<&'static str> {
+        let idle = !nodes.any(|node| self.node_ns.contains_key(node));
+        idle.then_some("no node of the model has one of the measured times' names: they change nothing")
+    }
+
     /// Puts measured times into predicted ones. `nodes` are the names that the calls belong to; a node's time is shared by its
     /// calls as their predictions are.
     pub fn put(&self, nodes: &[&str], predicted_ns: &mut [u64]) {
@@ -100,5 +106,7 @@ mod tests {
         profile.put(&["a", "b", "a", "z", "z"], &mut ns);
         assert_eq!(ns, [300, 7, 600, 5, 5]);
         assert_ne!(profile.digest(), Profile::default().digest());
+        assert_eq!(profile.warning(["b", "z"].into_iter()), None);
+        assert!(profile.warning(["b"].into_iter()).is_some());
     }
 }

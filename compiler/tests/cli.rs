@@ -58,6 +58,7 @@ impl Drop for Folder {
 #[test]
 fn wrong_use_is_2_and_help_is_0() {
     let affine = model("affine");
+    let no_placement = format!("{}/Cargo.toml", env!("CARGO_MANIFEST_DIR"));
     for (args, want) in [
         (&["--help"][..], 0),
         (&["test", "--help"], 0),
@@ -75,10 +76,28 @@ fn wrong_use_is_2_and_help_is_0() {
         (&["check", &model("rows"), "--dim", "rows=8..2"], 2),
         (&["check", &affine, "--placement", "parallax"], 0),
         (&["check", &affine, "--target", "soc-npu", "--pin", ".*=npu"], 0),
-        (&["check", &affine, "--target", "host+gpu"], 2),
+        (&["check", &affine, "--target", "host+gpu"], 1),
+        (&["target", "show", "host+gpu"], 0),
+        (&["target", "measure", "--gpu", "-o", "/nowhere/target.toml"], 1),
         (&["check", &affine, "--pin", "(=npu"], 2),
         (&["check", &affine, "--load-placement", "/nowhere"], 2),
         (&["check", &affine, "--placement", "nonsense"], 2),
+        // Options that the model has no use for, and values that say nothing.
+        (&["plan", &affine, "--pin", ".*=foo"], 2),
+        (&["plan", &affine, "--pin", ".*=cpu"], 0),
+        (&["plan", &affine, "--pin", "oops=cpu"], 2),
+        (&["plan", &affine, "--target", "soc-npu", "--pin", "oops=npu"], 2),
+        (&["plan", &affine, "--target", "soc-npu", "--pin", ".*=nopu"], 2),
+        (&["plan", &affine, "--load-placement", &affine], 2),
+        (&["plan", &affine, "--save-placement", "/nowhere/at/all"], 2),
+        (&["plan", &affine, "--target", "soc-npu", "--load-placement", &no_placement], 2),
+        (&["check", &affine, "--state", "a=b"], 2),
+        (&["test", &fixture("affine"), "--dim", "nosuch=3"], 2),
+        (&["test", &fixture("affine"), "--target", "soc-npu", "--pin", "oops=npu"], 2),
+        (&["test", &fixture("affine"), "--target", "soc-npu", "--save-placement", "/nowhere/f"], 2),
+        (&["bench", &affine, "--iters", "0"], 2),
+        (&["run", &affine, "--timeout", "0"], 2),
+        (&["test", &fixture("affine"), "--timeout", "0"], 2),
         (&["run", &affine, "--input", "x"], 2),
         (&["run", &affine, "--input", "x=/nowhere.npy"], 2),
         (&["run", &affine, "--input", "z=/nowhere.npy"], 2),
@@ -137,14 +156,17 @@ fn budgets_layouts_and_measured_times() {
     );
     let least = plan(&["--budget", &(bytes(1) - 1).to_string()]);
     assert_eq!(least.status.code(), Some(1));
-    assert!(stderr(&least).contains("the budget is"), "{}", stderr(&least));
+    assert!(stderr(&least).contains("budget: "), "{}", stderr(&least));
     let branch = json(&plan(&["--arenas", "branch"]));
     assert_eq!(branch["arenas"][0]["bytes"], branch["arenas"][0]["branch_bytes"]);
     assert!(branch["arenas"][0]["shared_bytes"].as_u64() > Some(0));
-    // What bench prints; a name that no node has changes nothing.
+    // What bench prints; a name that no node has changes nothing, and that is said.
     let measured = folder.path("bench.json");
     std::fs::write(&measured, r#"{"ops": [{"node": "nobody", "op": "Add", "median_ns": 5}]}"#).unwrap();
     assert_eq!(json(&plan(&["--profile", &measured]))["predicted_ns"], json(&plan(&[]))["predicted_ns"]);
+    let warned = stderr(&plan(&["--profile", &measured]));
+    assert!(warned.contains("warning: --profile: no node of the model"), "{warned}");
+    assert_eq!(stderr(&plan(&["--profile", &measured, "-q"])), "");
     for wrong in ["[]", "{\"ops\": [1]}", "no json"] {
         std::fs::write(&measured, wrong).unwrap();
         assert_eq!(plan(&["--profile", &measured]).status.code(), Some(2), "{wrong}");
@@ -168,12 +190,35 @@ fn compile_writes_module_weights_and_plans() {
 }
 
 #[test]
+fn messages_say_what_to_write() {
+    let said = |args: &[&str]| stderr(&kilnc(args));
+    let free = said(&["check", &model("encoder_dynamic")]);
+    assert!(free.contains("--dim batch=1..N --dim sequence=1..N"), "{free}");
+    let file = said(&["test", &model("affine")]);
+    assert!(file.contains("is a file: give the folder it lies in"), "{file}");
+    let unit = said(&["plan", &model("affine"), "--budget", "1M"]);
+    assert!(unit.contains("expected a whole number of bytes"), "{unit}");
+}
+
+#[test]
+fn check_saves_the_placement_too() {
+    let folder = Folder::new("placement");
+    let (saved, affine) = (folder.path("p.txt"), model("affine"));
+    assert_eq!(code(&["check", &affine, "--target", "soc-npu", "--save-placement", &saved]), 0);
+    assert!(std::fs::read_to_string(&saved).unwrap().starts_with("# placement on "));
+    assert_eq!(code(&["plan", &affine, "--target", "soc-npu", "--load-placement", &saved]), 0);
+}
+
+#[test]
 fn pack_fits_or_not() {
     let folder = Folder::new("pack");
     let csv = folder.path("b.csv");
     std::fs::write(&csv, "id,lower,upper,size\na,0,2,4\nb,1,3,4\nc,2,4,4\n").unwrap();
     let output = kilnc(&["pack", &csv, "--capacity", "8"]);
     assert_eq!((output.status.code(), stdout(&output).lines().count()), (Some(0), 4));
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&kilnc(&["pack", &csv, "--capacity", "8", "--json", "-q"]))).unwrap();
+    assert_eq!((json["bytes"].as_u64(), json["buffers"][0]["id"].as_str()), (Some(8), Some("a")));
     assert_eq!(code(&["pack", &csv, "--capacity", "7"]), 1);
     std::fs::write(&csv, "id,lower\n").unwrap();
     assert_eq!(code(&["pack", &csv, "--capacity", "8"]), 2);
@@ -227,9 +272,68 @@ fn cases_run_and_models_run() {
     let y = format!("x={out}/y.npy");
     assert_eq!(code(&["run", &model("affine"), "--input", &y]), 2, "another shape than the model's");
 
+    what_compile_writes_is_used_by_the_line_it_prints(&folder);
+
     let output = kilnc(&["bench", &model("affine"), "--iters", "5", "--per-op", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let json: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert!(json["median_ns"].as_u64() >= json["min_ns"].as_u64() && json["min_ns"].as_u64() > Some(0));
     assert!(json["ops"].as_array().is_some_and(|ops| !ops.is_empty()), "{json:#}");
+    let number = |key: &str| json[key].as_f64().unwrap();
+    assert!((number("peak_fraction") * number("peak_gflops") - number("gflops")).abs() < 1e-6 * number("gflops"));
+    assert!(number("roofline_fraction") < 1.05 && number("cache_gb_s") >= number("peak_gb_s"), "{json:#}");
+    // The threads that run are said, whatever was asked for: on one core all streams run on one.
+    assert_eq!(json["threads"].as_u64(), Some(1));
+    let several = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+    let n_threads = if several { "2 threads" } else { "1 thread" };
+    let output = kilnc(&["bench", &model("affine"), "--iters", "5", "--streams", "2"]);
+    assert!(stdout(&output).contains(&format!("(5 runs, {n_threads})")), "{}", stdout(&output));
+    let peak = format!("% of this machine's measured peak on {n_threads}, ");
+    assert!(stdout(&output).contains(&peak), "{}", stdout(&output));
+}
+
+/// A crate with nothing but the lines that `kilnc compile` printed. (Part of the test above: it builds on that test's `kiln`.)
+fn what_compile_writes_is_used_by_the_line_it_prints(folder: &Folder) {
+    let mut lines = Vec::new();
+    for (out, weights) in [("user/compiled", "embed"), ("elsewhere", "file")] {
+        std::fs::create_dir_all(folder.0.join("user/src")).unwrap();
+        std::fs::write(folder.path("user/Cargo.toml"), "[package]\n").unwrap();
+        let output = kilnc(&["compile", &model("affine"), "-o", &folder.path(out), "--weights", weights]);
+        let said = stderr(&output);
+        lines.push(said.lines().find(|l| l.starts_with("kiln::include_compiled!(")).expect("a line").to_owned());
+        let quiet = kilnc(&["compile", &model("affine"), "-o", &folder.path(out), "--weights", weights, "-q"]);
+        assert_eq!((stdout(&quiet), stderr(&quiet)), (String::new(), String::new()));
+    }
+    let inside = "mod model = \"model\" in concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/compiled\"));";
+    assert!(lines[0].ends_with(inside), "{}", lines[0]);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    // As the crates that kilnc generates, so that `kiln` is built once.
+    let manifest = format!(
+        "[package]\nname = \"user\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\nresolver = \"3\"\n\n\
+         [dependencies]\nkiln = {{ path = {:?}, default-features = false, features = [\"std\"] }}\n\n\
+         [profile.release.package.\"*\"]\nopt-level = 3\ncodegen-units = 16\n",
+        root.join("runtime-support")
+    );
+    let main = format!(
+        "#![forbid(unsafe_code)]\n{}\nmod from_file {{\n    {}\n    pub(crate) use model::*;\n}}\n\
+         const X: [f32; 8] = [1.0, 2.0, 3.0, 4.0, -1.0, -2.0, 0.0, 1.0];\n\
+         fn main() -> Result<(), kiln::Error> {{\n    \
+             println!(\"{{:?}}\", model::Model::new()?.run(model::Inputs {{ x: &X }})?.y);\n    \
+             println!(\"{{:?}}\", from_file::Model::new()?.run(from_file::Inputs {{ x: &X }})?.y);\n    \
+             Ok(())\n}}\n",
+        lines[0], lines[1]
+    );
+    std::fs::write(folder.path("user/Cargo.toml"), manifest).unwrap();
+    std::fs::write(folder.path("user/src/main.rs"), main).unwrap();
+    std::fs::copy(root.join("Cargo.lock"), folder.path("user/Cargo.lock")).unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["run", "--release", "--offline", "--quiet", "--target-dir"])
+        .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kiln/build/target"))
+        .arg("--manifest-path")
+        .arg(folder.path("user/Cargo.toml"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let y = "[7.5, 9.5, 1.25, 0.0, 0.0, 4.25]\n";
+    assert_eq!(stdout(&output), y.repeat(2));
 }

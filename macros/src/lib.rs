@@ -43,7 +43,16 @@ use syn::Result;
 /// # Where the cache lies
 /// Compiled modules are kept in the first of these that there is: `$KILN_CACHE_DIR`; `$CARGO_TARGET_DIR/kiln`; `kiln` in the
 /// target folder that rustc is writing to; `kiln` in the nearest `target` folder at or above the package; `kiln` in the
-/// system's folder for temporary files. Removing it is safe: it is filled again.
+/// system's folder for temporary files. Removing it is safe for builds: it is filled again. A program with `weights = file` that
+/// was built before still looks there for its weights; see below.
+///
+/// # Weights in a file
+/// With `weights = file` the weights are not in the binary: the program reads them when a model is made. `Model::new()` looks
+/// where the build wrote them, which is the cache above (`Model::WEIGHTS_PATH` is the path), and where that cannot be
+/// opened for a file of the same name (`NAME.weights`, after the model) in the folder of the running program.
+/// `Model::with_weights(path)` takes the path, `Model::with_weights_in(path, arena)` the caller's memory as well. To ship such
+/// a program, copy the file at `Model::WEIGHTS_PATH` beside it. A file of another length, or of another model, is refused
+/// with `kiln::Error::Weights`: what is compared is the hash at the file's end, the content is not hashed at start.
 #[proc_macro]
 pub fn include_model(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     // See `compile`: an editor may expand on several threads at once.
@@ -58,7 +67,12 @@ fn expand(args: &Arguments) -> Result<TokenStream> {
     let model = model_path(&args.path.value);
     let at_path = |text: String| syn::Error::new(args.path.span, text);
     if !model.is_file() {
-        return Err(at_path(format!("there is no file {:?} in the package's folder", args.path.value)));
+        let inside = Path::new(&args.path.value).join("model.onnx");
+        let meant = match model.join("model.onnx").is_file() {
+            true => format!(": did you mean {:?}?", inside.display().to_string()),
+            false => String::new(),
+        };
+        return Err(at_path(format!("there is no file {:?} in the package's folder{meant}", args.path.value)));
     }
     let artifact = compile(&model, &options).map_err(|errors| placed(args, &errors))?;
     module(args, &artifact).ok_or_else(|| at_path("the path is not valid UTF-8".into()))
@@ -138,11 +152,21 @@ fn compile_on_thread(model: &Path, options: &Options) -> std::result::Result<Art
 
 /// The errors as one, at the argument that they are about.
 fn placed(args: &Arguments, errors: &CompileErrors) -> syn::Error {
-    syn::Error::new(culprit(args, errors).span, format!("cannot compile {}:\n{errors}", args.path.value))
+    syn::Error::new(culprit(args, errors), format!("cannot compile {}:\n{errors}", args.path.value))
 }
 
-/// The argument that an error names: a dimension, a state's output; else the model's path.
-fn culprit<'a>(args: &'a Arguments, errors: &CompileErrors) -> &'a Given<String> {
+/// The argument that an error names: a dimension, a state's output, the budget; else the model's path.
+fn culprit(args: &Arguments, errors: &CompileErrors) -> Span {
+    if let Some(budget) =
+        args.budget_bytes.as_ref().filter(|_| errors.iter().any(|e| e.operand.as_deref() == Some("budget")))
+    {
+        return budget.span;
+    }
+    named(args, errors).span
+}
+
+/// The dimension or state's output that an error names; else the model's path.
+fn named<'a>(args: &'a Arguments, errors: &CompileErrors) -> &'a Given<String> {
     let about = |what: String| errors.iter().any(|e| e.operand.as_deref() == Some(&what));
     let dim = args.dims.iter().map(|(name, _)| name).find(|name| about(format!("dim \"{}\"", name.value)));
     let state = args.states.iter().find(|(o, i)| about(format!("state \"{}={}\"", o.value, i.value)));
@@ -189,7 +213,7 @@ mod tests {
         let text = "\"m.onnx\", dims(n = 2), state(h_out = h_in, \"c.*\" = \"d.*\")";
         let args: Arguments = syn::parse_str(text).expect("parses");
         let error = CompileError::new(Stage::Import, "wrong").at(operand.to_owned());
-        culprit(&args, &error.into()).value.clone()
+        named(&args, &error.into()).value.clone()
     }
 
     #[test]

@@ -63,8 +63,23 @@ macro_rules! link_weights {
     };
 }
 
+/// Weights of a module that lies in a folder of its own: `__kiln_weights_path!()`, defined around the module, is their path.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! weights_at_path {
+    () => {
+        __kiln_weights_path!()
+    };
+    ($symbol:literal, $bytes:expr) => {
+        $crate::embed_weights!(__kiln_weights_path!(), $symbol, $bytes);
+    };
+}
+
 /// Includes a module that a build script compiled: `include_compiled!("net")` gives `mod net { … }`,
 /// `include_compiled!(pub mod other = "net")` gives it another name and visibility.
+///
+/// `include_compiled!(mod net = "net" in FOLDER)` includes what `kilnc compile net.onnx -o FOLDER` wrote, wherever that is:
+/// `in "/an/absolute/path"`, or `in concat!(env!("CARGO_MANIFEST_DIR"), "/compiled")` for a folder of the package.
 ///
 /// The build script is `kiln_compiler::Config::new().compile("models/net.onnx")`, which writes `$OUT_DIR/net.rs`,
 /// `$OUT_DIR/net.weights` and, because no macro by example can make a name out of a string, `$OUT_DIR/net.mod.rs`; how the weights
@@ -74,6 +89,19 @@ macro_rules! link_weights {
 macro_rules! include_compiled {
     ($file:literal) => {
         ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/", $file, ".mod.rs"));
+    };
+    ($vis:vis mod $name:ident = $file:literal in $folder:expr) => {
+        #[doc = ::core::concat!("The model `", $file, "`, compiled by kilnc.")]
+        #[allow(dead_code, reason = "a model's user need not use all of it")]
+        $vis mod $name {
+            macro_rules! __kiln_weights_path {
+                () => {
+                    ::core::concat!($folder, "/", $file, ".weights")
+                };
+            }
+            use $crate::weights_at_path as __kiln_weights;
+            ::core::include!(::core::concat!($folder, "/", $file, ".rs"));
+        }
     };
     ($vis:vis mod $name:ident = $file:literal) => {
         #[doc = ::core::concat!("The model `", $file, "`, compiled by the build script.")]

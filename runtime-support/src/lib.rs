@@ -36,7 +36,7 @@ pub use kiln_macros::include_model;
 pub use ndarray;
 #[cfg(feature = "ndarray")]
 pub use rt::fixed;
-pub use rt::{Error, PortInfo, Profile, ReservedView, TensorView};
+pub use rt::{Error, PortInfo, Profile, ReservedView, TensorView, WeightsFault, WeightsPlace};
 
 /// Refuses, at compile time, a module with strings, sequences or optional values while the feature `alloc` is off.
 #[cfg(feature = "alloc")]

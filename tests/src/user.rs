@@ -35,6 +35,12 @@ kiln::include_model!(
     streams = 2,
     budget = 1_000_000_000,
 );
+kiln::include_model!(
+    pub mod half_from_file = "../fixtures/models/half/model.onnx",
+    streams = 2,
+    budget = 1_000_000_000,
+    weights = file,
+);
 kiln::include_compiled!("model");
 kiln::include_compiled!(pub mod affine_built = "model");
 

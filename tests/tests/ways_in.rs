@@ -4,7 +4,7 @@ use kiln_compiler::Options;
 use kiln_compiler::artifact::Cache;
 use kiln_compiler::memory::Arenas;
 use kiln_compiler::profile::Profile;
-use kiln_tests::{affine, affine_built, affine_from_file, affine_measured, half, names, rows};
+use kiln_tests::{affine, affine_built, affine_from_file, affine_measured, half, half_from_file, names, rows};
 use std::path::{Path, PathBuf};
 
 const X: [f32; 8] = [1.0, 2.0, 3.0, 4.0, -1.0, -2.0, 0.0, 1.0];
@@ -51,6 +51,54 @@ fn the_build_script_s_module_runs() {
 fn weights_from_a_file() {
     let mut model = affine_from_file::Model::new().unwrap();
     assert_eq!(model.run(affine_from_file::Inputs { x: &X }).unwrap().y, &Y);
+}
+
+/// Whose weights a file holds, and where it lies.
+#[test]
+fn only_the_model_s_own_weights_file_is_taken() {
+    use affine_from_file::{Inputs, Model};
+    use kiln::{Error, WeightsFault, WeightsPlace};
+    let folder = Folder::new("weights");
+    let fault = |path: &Path| match Model::with_weights(path) {
+        Err(Error::Weights { place: WeightsPlace::Given, fault }) => Some(fault),
+        _ => None,
+    };
+    let built = Path::new(Model::WEIGHTS_PATH);
+    assert_eq!(built.file_name().and_then(|n| n.to_str()), Some("model.weights"));
+    let shipped = folder.0.join("anywhere");
+    std::fs::copy(built, &shipped).unwrap();
+    assert_eq!(Model::with_weights(&shipped).unwrap().run(Inputs { x: &X }).unwrap().y, &Y);
+    let mut arena = kiln_kernels::AlignedBytes::zeroed(Model::ARENA_BYTES).unwrap();
+    let mut model = Model::with_weights_in(&shipped, arena.as_mut_slice()).unwrap();
+    assert_eq!(model.run(Inputs { x: &X }).unwrap().y, &Y);
+    assert!(matches!(Model::with_weights_and_budget(&shipped, 0), Err(Error::Budget { .. })));
+
+    let bytes = std::fs::read(&shipped).unwrap();
+    let put = |name: &str, bytes: &[u8]| {
+        std::fs::write(folder.0.join(name), bytes).unwrap();
+        folder.0.join(name)
+    };
+    let expected = (Model::WEIGHT_BYTES + 64) as u64;
+    let cut = WeightsFault::Length { expected, found: expected - 1 };
+    assert_eq!(fault(&put("cut", &bytes[..bytes.len() - 1])), Some(cut));
+    assert_eq!(fault(&put("zeros", &vec![0; bytes.len()])), Some(WeightsFault::OtherModel));
+    // Another model's file of the same length: its trailer names other weights.
+    let mut other = bytes.clone();
+    other[bytes.len() - 64 + 24] ^= 1;
+    assert_eq!(fault(&put("other", &other)), Some(WeightsFault::OtherModel));
+    assert!(matches!(fault(&folder.0.join("none")), Some(WeightsFault::Unreadable { os_error: Some(_) })));
+
+    // On streams, within a budget.
+    let x = [0.25; 384];
+    let on_streams = |model: half_from_file::Model<'static>| {
+        let mut model = model;
+        *model.run(half_from_file::Inputs { x: &x }).unwrap().y
+    };
+    let embedded = *half::Model::new().unwrap().run(half::Inputs { x: &x }).unwrap().y;
+    let path = half_from_file::Model::WEIGHTS_PATH;
+    assert_eq!(on_streams(half_from_file::Model::with_weights(path).unwrap()), embedded);
+    let narrow = half_from_file::Model::with_weights_and_budget(path, half::Model::ARENA_BYTES - 1);
+    assert_eq!(on_streams(narrow.unwrap()), embedded);
 }
 
 #[test]

@@ -30,7 +30,9 @@ pub(super) enum Command {
     #[command(after_help = "Example: kilnc check model.onnx --dim batch=1")]
     Check(CheckArgs),
     /// Writes the module, its weights, and plans as text
-    #[command(after_help = "Example: kilnc compile model.onnx -o out --emit schedule,memory")]
+    #[command(after_help = "Example: kilnc compile net.onnx -o compiled --emit schedule,memory\n\n\
+        In a crate that depends on kiln, DIR a folder of the package:\n  \
+        kiln::include_compiled!(mod net = \"net\" in concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/compiled\"));")]
     Compile(CompileCommandArgs),
     /// Shows what was planned: arena, bounds, the peak's tensors, steps
     #[command(after_help = "Example: kilnc plan model.onnx --json")]
@@ -56,7 +58,7 @@ pub(super) enum Command {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Compile options")]
 pub(super) struct CompileArgs {
-    /// What to compile for: host, host+gpu, soc-npu or a target file
+    /// What to compile for: host, soc-npu or a target file (host+gpu is not supported in this version)
     #[arg(long, value_name = "TARGET", default_value = "host")]
     pub(super) target: String,
     /// Streams of the CPU
@@ -87,7 +89,7 @@ pub(super) struct CompileArgs {
     #[arg(long, value_name = "WHICH")]
     arenas: Option<String>,
     /// Memory that the model may take beside its weights; the module then also holds a narrower schedule for less
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = whole_bytes)]
     budget: Option<u64>,
     /// An output that is an input of the next run
     #[arg(long, value_name = "OUT=IN")]
@@ -110,7 +112,7 @@ impl CompileArgs {
     /// The options for a module of this name.
     pub(super) fn options(&self, name: &str) -> Result<Options, Failure> {
         self.check_words()?;
-        let machine = Machine::named(&self.target).map_err(Failure::Misuse)?;
+        let machine = Machine::named(&self.target)?;
         let mut options = Options { name: name.to_owned(), streams: self.streams, machine, ..Options::default() };
         options.wish = self.wish()?;
         options.pins = self.pin.iter().map(|p| Pin::parse(p)).collect::<Result<_, _>>().map_err(Failure::Misuse)?;
@@ -139,6 +141,16 @@ impl CompileArgs {
         }
         options.profile = self.profile.as_ref().map(|path| profile(path)).transpose()?;
         check_options(&options).map_err(Failure::Misuse)?;
+        if options.machine.target.n_devices() == 1 {
+            for (given, flag) in
+                [(&self.save_placement, "--save-placement"), (&self.load_placement, "--load-placement")]
+            {
+                if given.is_some() {
+                    let why = format!("{flag}: target \"{}\" has one device, there is nothing to place", self.target);
+                    return Err(Failure::Misuse(why));
+                }
+            }
+        }
         Ok(options)
     }
 
@@ -176,6 +188,16 @@ impl CompileArgs {
 /// Measured times from what `kilnc bench --per-op --json` printed.
 fn profile(path: &std::path::Path) -> Result<Profile, Failure> {
     Profile::read(path).map_err(|what| Failure::Misuse(format!("--profile {}: {what}", path.display())))
+}
+
+/// A number of bytes, without a unit.
+fn whole_bytes(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected a whole number of bytes, as in 1048576".to_owned())
+}
+
+/// A number of runs or cases: none at all would measure nothing.
+fn at_least_one() -> clap::builder::RangedU64ValueParser<usize> {
+    clap::builder::RangedU64ValueParser::new().range(1..)
 }
 
 fn parse_dim(text: &str) -> Option<(String, DimBound)> {
@@ -245,7 +267,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(super) output_dir: Option<PathBuf>,
     /// Seconds that the run may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) timeout: u64,
     /// Prints JSON
     #[arg(long)]
@@ -259,7 +281,7 @@ pub(super) struct BenchArgs {
     /// The model
     pub(super) model: PathBuf,
     /// Timed runs, after a warm-up
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one())]
     pub(super) iters: usize,
     /// Also times each node
     #[arg(long)]
@@ -271,7 +293,7 @@ pub(super) struct BenchArgs {
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
     /// Seconds that the measurement may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) timeout: u64,
     /// Prints JSON
     #[arg(long)]
@@ -285,7 +307,7 @@ pub(super) struct VerifyArgs {
     /// The model
     pub(super) model: PathBuf,
     /// Random inputs to try
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
     pub(super) cases: usize,
     /// Compares every value of the graph
     #[arg(long)]
@@ -300,7 +322,7 @@ pub(super) struct VerifyArgs {
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
     /// Seconds that one case may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) timeout: u64,
     #[command(flatten)]
     pub(super) compile: CompileArgs,
@@ -309,13 +331,15 @@ pub(super) struct VerifyArgs {
 #[derive(Subcommand, Debug)]
 pub(super) enum TargetCommand {
     /// Prints a target
+    #[command(after_help = "Example: kilnc target show soc-npu > mine.toml")]
     Show {
-        /// host, host+gpu, soc-npu or a target file
+        /// host, soc-npu, host+gpu (which cannot be compiled for in this version) or a target file
         target: String,
     },
     /// Measures this machine's rates and writes them as a target file
+    #[command(after_help = "Example: kilnc target measure -o mine.toml")]
     Measure {
-        /// Also measures the GPU
+        /// Also measures the GPU (not supported in this version)
         #[arg(long)]
         gpu: bool,
         /// The file
@@ -331,6 +355,12 @@ pub(super) struct PackArgs {
     /// Bytes they must fit into
     #[arg(long, value_name = "N")]
     pub(super) capacity: u64,
+    /// Prints JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Says nothing but results and errors
+    #[arg(short, long)]
+    pub(super) quiet: bool,
 }
 
 #[derive(Args, Debug)]
@@ -348,7 +378,7 @@ pub(super) struct TestArgs {
     #[arg(long, value_name = "N")]
     pub(super) jobs: Option<usize>,
     /// Seconds that one data set may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) timeout: u64,
     /// Writes the results as JSON
     #[arg(long, value_name = "FILE")]

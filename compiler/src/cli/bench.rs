@@ -1,52 +1,16 @@
 //! `kilnc bench`: builds the module with a timing loop, runs it in a process of its own, compares with what this machine
-//! can do at most: its measured multiply-add rate and memory bandwidth (the roofline).
+//! can do at most on as many threads: its measured multiply-add rate, and the roofline ([`super::roofline`]).
 
 use super::args::BenchArgs;
 use super::build::{Task, run_all};
+use super::roofline::Roofline;
 use super::term::{self, Progress};
-use super::{Failure, Outcome, data, model};
+use super::{Failure, Outcome, data, model, placement};
 use crate::artifact::Cache;
 use crate::facts::{Facts, StepFact};
-use kiln_kernels::isa::Isa;
-use kiln_kernels::peak;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::{Duration, Instant};
-
-/// What one thread of this machine does at most.
-struct Machine {
-    flops_per_s: f64,
-    bytes_per_s: f64,
-}
-
-impl Machine {
-    /// Takes about a third of a second.
-    fn measure() -> Self {
-        let isa = Isa::detect();
-        const ROUNDS: u64 = 1 << 18;
-        let mut best = f64::INFINITY;
-        for _ in 0..10 {
-            let start = Instant::now();
-            std::hint::black_box(peak::multiply_add_rounds(isa, std::hint::black_box(ROUNDS)));
-            best = best.min(start.elapsed().as_secs_f64());
-        }
-        let flops_per_s = (ROUNDS * peak::FLOPS_PER_ROUND) as f64 / best;
-        // Larger than any cache that a core has to itself.
-        let words = vec![1u64; 128 << 20 >> 3];
-        let mut best = f64::INFINITY;
-        for _ in 0..4 {
-            let start = Instant::now();
-            std::hint::black_box(words.iter().fold(0u64, |sum, &w| sum.wrapping_add(w)));
-            best = best.min(start.elapsed().as_secs_f64());
-        }
-        Self { flops_per_s, bytes_per_s: (words.len() * 8) as f64 / best }
-    }
-
-    /// The least time for this work, in nanoseconds.
-    fn least_ns(&self, flops: u64, bytes: u64) -> f64 {
-        (flops as f64 / self.flops_per_s).max(bytes as f64 / self.bytes_per_s) * 1e9
-    }
-}
+use std::time::Duration;
 
 struct Times {
     min_ns: u64,
@@ -64,6 +28,7 @@ pub(super) fn command(args: &BenchArgs) -> Outcome {
     let cache = Cache::new(super::cache_folder()?);
     progress.say("compiling");
     let artifact = cache.module_of(&file, &options)?;
+    placement::report_module(&file.decoded, &artifact.facts, &options, &args.compile)?;
     let inputs = model::inputs(&artifact.facts.inputs, &given, args.seed)?;
     progress.say("building");
     let (module, build_s) = model::build(&artifact, &options, &cache, &progress)?;
@@ -71,13 +36,12 @@ pub(super) fn command(args: &BenchArgs) -> Outcome {
     let in_file = scratch.file("in");
     data::write_data(&in_file, &inputs).map_err(Failure::Short)?;
     let kinds = if args.per_op { &["bench", "steps"][..] } else { &["bench"] };
-    let task =
-        |what| Task { module: module.clone(), what, inputs: in_file.clone(), last: args.iters.max(1).to_string() };
+    let task = |what| Task { module: module.clone(), what, inputs: in_file.clone(), last: args.iters.to_string() };
     let tasks: Vec<_> = kinds.iter().map(|what| task(what)).collect();
     progress.say("measuring this machine");
-    let machine = Machine::measure();
+    let machine = Roofline::measure(&artifact.facts).map_err(Failure::Short)?;
     progress.say("running");
-    let outcomes = run_all(&tasks, 1, Duration::from_secs(args.timeout.max(1)), &|_| {});
+    let outcomes = run_all(&tasks, 1, Duration::from_secs(args.timeout), &|_| {});
     cache.prune();
     progress.done();
     let mut said = Vec::new();
@@ -100,10 +64,11 @@ struct Op {
     roofline_ns: f64,
 }
 
-fn ops(facts: &Facts, medians: &[u64], machine: &Machine) -> Vec<Op> {
+fn ops(facts: &Facts, medians: &[u64], machine: &Roofline) -> Vec<Op> {
     let mut out: Vec<Op> = Vec::new();
-    for (StepFact { node, op, flops, bytes }, &ns) in facts.steps.iter().zip(medians) {
-        let roofline_ns = machine.least_ns(*flops, *bytes);
+    for (step @ StepFact { node, op, .. }, &ns) in facts.steps.iter().zip(medians) {
+        // Steps are timed one by one, on one thread.
+        let roofline_ns = machine.least_ns(step, 1);
         match out.last_mut().filter(|last| last.node == *node) {
             Some(last) => {
                 last.median_ns += ns;
@@ -115,10 +80,20 @@ fn ops(facts: &Facts, medians: &[u64], machine: &Machine) -> Vec<Op> {
     out
 }
 
-fn report(args: &BenchArgs, facts: &Facts, times: &Times, machine: &Machine, build_s: f64, ops: Option<&[Op]>) {
-    let least_ns: f64 = facts.steps.iter().map(|s| machine.least_ns(s.flops, s.bytes)).sum();
+/// Threads of the CPU that a run takes: the streams that were planned, which on one core run merged on one thread.
+fn threads(facts: &Facts) -> u64 {
+    match std::thread::available_parallelism() {
+        Ok(cores) if cores.get() > 1 => facts.streams,
+        _ => 1,
+    }
+}
+
+fn report(args: &BenchArgs, facts: &Facts, times: &Times, machine: &Roofline, build_s: f64, ops: Option<&[Op]>) {
+    let threads = threads(facts);
+    let least_ns: f64 = facts.steps.iter().map(|s| machine.least_ns(s, threads)).sum();
     let fraction = least_ns / times.median_ns.max(1) as f64;
     let gflops = facts.flops as f64 / times.median_ns.max(1) as f64;
+    let peak_gflops = machine.flops_per_s * threads as f64 / 1e9;
     if args.json {
         let ops = ops.unwrap_or_default().iter().map(|o| {
             serde_json::json!({
@@ -127,15 +102,17 @@ fn report(args: &BenchArgs, facts: &Facts, times: &Times, machine: &Machine, bui
         });
         let ops: Vec<_> = ops.collect();
         let json = serde_json::json!({
-            "threads": args.compile.streams,
+            "threads": threads,
             "min_ns": times.min_ns,
             "median_ns": times.median_ns,
             "p90_ns": times.p90_ns,
             "predicted_ns": facts.predicted_ns,
             "roofline_fraction": fraction,
             "gflops": gflops,
-            "peak_gflops": machine.flops_per_s / 1e9,
-            "peak_gb_s": machine.bytes_per_s / 1e9,
+            "peak_fraction": gflops / peak_gflops,
+            "peak_gflops": peak_gflops,
+            "peak_gb_s": machine.dram_bytes_per_s / 1e9,
+            "cache_gb_s": machine.cache_bytes_per_s / 1e9,
             "arena_bytes": facts.arena_bytes,
             "weight_bytes": facts.weight_bytes,
             "rss_bytes": times.rss_bytes,
@@ -147,14 +124,16 @@ fn report(args: &BenchArgs, facts: &Facts, times: &Times, machine: &Machine, bui
     }
     let ms = |ns: u64| ns as f64 / 1e6;
     let mb = |bytes: u64| bytes as f64 / 1e6;
+    let n_threads = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "latency   min {:.3} ms, median {:.3} ms, p90 {:.3} ms ({} runs, 1 thread)",
+        "latency   min {:.3} ms, median {:.3} ms, p90 {:.3} ms ({} runs, {})",
         ms(times.min_ns),
         ms(times.median_ns),
         ms(times.p90_ns),
-        args.iters.max(1)
+        args.iters,
+        n_threads
     );
     if !facts.device.is_empty() {
         let ratio = times.median_ns as f64 / facts.predicted_ns.max(1) as f64;
@@ -166,10 +145,15 @@ fn report(args: &BenchArgs, facts: &Facts, times: &Times, machine: &Machine, bui
     }
     let _ = writeln!(
         out,
-        "speed     {gflops:.2} GFLOP/s, {:.1} % of the roofline (peak {:.1} GFLOP/s, {:.1} GB/s)",
+        "speed     {gflops:.2} GFLOP/s, {:.1} % of this machine's measured peak on {n_threads}, {peak_gflops:.1} GFLOP/s",
+        100.0 * gflops / peak_gflops
+    );
+    let _ = writeln!(
+        out,
+        "roofline  {:.1} % of what multiply-adds, memory ({:.1} GB/s) and caches ({:.1} GB/s) allow",
         100.0 * fraction,
-        machine.flops_per_s / 1e9,
-        machine.bytes_per_s / 1e9
+        machine.dram_bytes_per_s / 1e9,
+        machine.cache_bytes_per_s / 1e9
     );
     let _ = writeln!(
         out,

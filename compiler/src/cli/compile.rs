@@ -1,4 +1,4 @@
-//! `kilnc compile`: the module, its weights, and the plans as text.
+//! `kilnc compile`: the module, its weights, and the plans as text; says by which line a crate uses them.
 
 use super::args::{CompileCommandArgs, Plan};
 use super::placement::report;
@@ -10,6 +10,7 @@ use crate::ir::text::graph_text;
 use crate::program::Program;
 use crate::{compile_graph, graph};
 use std::fmt::Write;
+use std::path::Path;
 
 /// The command.
 pub(super) fn command(args: &CompileCommandArgs) -> Outcome {
@@ -17,7 +18,7 @@ pub(super) fn command(args: &CompileCommandArgs) -> Outcome {
     let stem = args.model.file_stem().map_or_else(|| "model".into(), |s| s.to_string_lossy().into_owned());
     let graph = graph(&model.decoded, &options)?;
     let program = compile_graph(&graph, &model.decoded, &options)?;
-    report(&program, &args.compile)?;
+    report(&program, &options, &args.compile)?;
     let emitted = emit::emit(&program, options.weights, options.per_step).map_err(crate::error::CompileErrors::from)?;
     let write = |suffix: &str, bytes: &[u8]| -> Outcome {
         let path = args.output.join(format!("{stem}{suffix}"));
@@ -29,6 +30,9 @@ pub(super) fn command(args: &CompileCommandArgs) -> Outcome {
     };
     write(".rs", emitted.source.as_bytes())?;
     write(".weights", &emitted.weights)?;
+    if !args.compile.quiet {
+        term::message(&format!("in a crate that depends on kiln:\n{}", line_of_use(&stem, &args.output)));
+    }
     for plan in &args.emit {
         match plan {
             Plan::Graph => write(".graph.txt", graph_text(&graph).as_bytes())?,
@@ -38,6 +42,26 @@ pub(super) fn command(args: &CompileCommandArgs) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// The line by which a crate includes what was written. A folder inside of a package is named by the package's, so that the
+/// crate builds elsewhere too.
+fn line_of_use(stem: &str, folder: &Path) -> String {
+    let module = emit::module_name(stem);
+    let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+    let is_package = |root: &&Path| {
+        let manifest = std::fs::read_to_string(root.join("Cargo.toml"));
+        manifest.is_ok_and(|text| text.lines().any(|line| line.trim() == "[package]"))
+    };
+    let within = folder.ancestors().find(is_package).and_then(|root| folder.strip_prefix(root).ok());
+    let place = match within {
+        Some(below) => {
+            let parts = below.components().map(|part| format!("/{}", part.as_os_str().display())).collect::<String>();
+            format!("concat!(env!(\"CARGO_MANIFEST_DIR\"), {parts:?})")
+        }
+        None => format!("{:?}", folder.display().to_string()),
+    };
+    format!("kiln::include_compiled!(mod {module} = {stem:?} in {place});")
 }
 
 /// One line a node: where it runs.

@@ -53,7 +53,7 @@ pub(super) fn rates() -> Result<Rates, String> {
 }
 
 /// The best rate of some rounds.
-fn per_second(amount: u64, mut work: impl FnMut()) -> u64 {
+pub(super) fn per_second(amount: u64, mut work: impl FnMut()) -> u64 {
     let best = (0..ROUNDS).map(|_| {
         let begin = Instant::now();
         work();
@@ -143,6 +143,19 @@ fn memory() -> Result<u64, String> {
     Ok(per_second(2 * BYTES as u64, || to.as_mut_slice().copy_from_slice(std::hint::black_box(from.as_slice()))))
 }
 
+/// Bytes a second that an element-wise kernel reads and writes in the nearest cache.
+pub(super) fn cache_bytes_per_s(isa: Isa) -> Result<u64, String> {
+    // Both operands together take half of the smallest first-level cache in use.
+    const BYTES: usize = 8 << 10;
+    const CALLS: usize = 1000;
+    let (x, y) = (Operand::at(0, 0, BYTES), Operand::at(0, BYTES as u64, BYTES));
+    let d = Unary { x, y, n: BYTES / 4, op: UnaryOp::Neg, a: 0.0, b: 0.0 };
+    let mut rate = 1;
+    let many = |cx: &Cx<'_>| (0..CALLS).for_each(|_| kiln_kernels::unary_f32(cx, &d));
+    on_zeros(2 * BYTES, isa, |cx| rate = per_second((2 * BYTES * CALLS) as u64, || many(cx)))?;
+    Ok(rate)
+}
+
 fn launch_ns(isa: Isa) -> Result<u64, String> {
     let d = Unary { x: Operand::at(0, 0, 4), y: Operand::at(0, 64, 4), n: 1, op: UnaryOp::Neg, a: 0.0, b: 0.0 };
     let mut calls = 1;
@@ -186,7 +199,7 @@ fn sync_ns() -> u64 {
 pub(super) fn text(r: &Rates) -> String {
     let Rates { f32, f64, i8, memory, launch_ns, sync_ns, capacity_bytes } = r;
     format!(
-        "# This machine, as `kilnc target measure` found it: one CPU, no transitions.\n\
+        "# This machine, as `kilnc target measure` found it: one CPU, no transitions. (capacity_bytes is set, not measured.)\n\
          name = \"measured\"\nhost = \"cpu\"\n\n\
          [[memory]]\nname = \"dram\"\ncapacity_bytes = {capacity_bytes}\nbytes_per_s = {memory}\nalignment_bytes = 64\n\n\
          [[device]]\nname = \"cpu\"\nep = \"cpu\"\nmemory = \"dram\"\nstreams = 1\nlaunch_ns = {launch_ns}\nsync_ns = {sync_ns}\n\

@@ -15,6 +15,7 @@ mod npy;
 mod pack;
 mod placement;
 mod plan;
+mod roofline;
 mod run;
 mod target;
 mod term;
@@ -23,6 +24,7 @@ mod test;
 mod verify;
 
 use crate::error::{CompileErrors, Stage};
+use crate::machine::TargetError;
 use args::{Cli, Command};
 use clap::Parser;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -50,8 +52,17 @@ impl Failure {
 
 impl From<CompileErrors> for Failure {
     fn from(errors: CompileErrors) -> Self {
-        let unreadable = errors.iter().any(|e| matches!(e.stage, Stage::Read | Stage::Decode));
-        if unreadable { Self::Misuse(errors.to_string()) } else { Self::Short(errors.to_string()) }
+        let misuse = errors.iter().any(|e| matches!(e.stage, Stage::Options | Stage::Read | Stage::Decode));
+        if misuse { Self::Misuse(errors.to_string()) } else { Self::Short(errors.to_string()) }
+    }
+}
+
+impl From<TargetError> for Failure {
+    fn from(error: TargetError) -> Self {
+        match error {
+            TargetError::Wrong(_) => Self::Misuse(error.to_string()),
+            TargetError::Unsupported(_) => Self::Short(error.to_string()),
+        }
     }
 }
 

@@ -2,14 +2,25 @@
 
 use super::args::PackArgs;
 use super::{Failure, Outcome, term};
-use crate::memory::solve::csv::pack_command;
+use crate::memory::solve::Options;
+use crate::memory::solve::csv::{pack, parse};
 
 /// The command.
 pub(super) fn command(args: &PackArgs) -> Outcome {
     let text = std::fs::read_to_string(&args.file)
         .map_err(|e| Failure::Misuse(format!("cannot read {}: {e}", args.file.display())))?;
-    match pack_command(&text, args.capacity) {
-        Ok(table) => {
+    match pack(&text, args.capacity, &Options::thorough()) {
+        Ok((_, solution)) if args.json => {
+            let rows = parse(&text).unwrap_or_default();
+            let buffers = rows.iter().zip(&solution.offsets);
+            let buffers: Vec<_> = buffers.map(|(row, at)| serde_json::json!({ "id": row.id, "offset": at })).collect();
+            let json = serde_json::json!({
+                "bytes": solution.height, "lower_bound_bytes": solution.lower_bound, "buffers": buffers,
+            });
+            term::result(&format!("{json:#}"));
+            Ok(())
+        }
+        Ok((table, _)) => {
             term::result(table.trim_end());
             Ok(())
         }

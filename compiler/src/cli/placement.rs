@@ -1,25 +1,47 @@
-//! What commands say of a placement: warnings on stderr, a page for `kilnc plan`, a file to load again.
+//! What commands say of a placement: warnings on stderr, a page for `kilnc plan`, a file to load again. And a warning where
+//! measured times are of other nodes than the model's.
 
 use super::args::CompileArgs;
 use super::{Failure, Outcome, term};
 use crate::artifact::write_whole;
 use crate::ep::place::Summary;
+use crate::facts::Facts;
+use crate::onnx::Decoded;
 use crate::program::Program;
+use crate::{Options, compile};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Prints the warnings and saves the placement, if that was asked for.
-pub(super) fn report(program: &Program, args: &CompileArgs) -> Outcome {
-    let Some(summary) = &program.placement else {
-        return match &args.save_placement {
-            None => Ok(()),
-            Some(_) => Err(Failure::misuse("--save-placement: the target has one device, there is nothing to save")),
-        };
-    };
-    if !args.quiet {
+pub(super) fn report(program: &Program, options: &Options, args: &CompileArgs) -> Outcome {
+    if let Some(summary) = program.placement.as_ref().filter(|_| !args.quiet) {
         summary.warnings.iter().for_each(|w| term::message(&format!("warning: {w}")));
     }
-    let Some(path) = &args.save_placement else { return Ok(()) };
+    warn_of_times(options, program.steps.iter().map(|s| s.node.as_str()), args);
+    save(program, args)
+}
+
+/// For commands that work on a module, which may come from the cache: warns of times of other nodes, and plans once more for
+/// a placement that is to be saved.
+pub(super) fn report_module(decoded: &Decoded, facts: &Facts, options: &Options, args: &CompileArgs) -> Outcome {
+    warn_of_times(options, facts.steps.iter().map(|s| s.node.as_str()), args);
+    match args.save_placement {
+        Some(_) => save(&compile(decoded, options)?, args),
+        None => Ok(()),
+    }
+}
+
+/// Warns when no node has a measured time.
+pub(super) fn warn_of_times<'n>(options: &Options, nodes: impl Iterator<Item = &'n str>, args: &CompileArgs) {
+    let warning = options.profile.as_ref().and_then(|profile| profile.warning(nodes));
+    if let Some(warning) = warning.filter(|_| !args.quiet) {
+        term::message(&format!("warning: --profile: {warning}"));
+    }
+}
+
+/// Saves the placement, if that was asked for.
+pub(super) fn save(program: &Program, args: &CompileArgs) -> Outcome {
+    let (Some(path), Some(summary)) = (&args.save_placement, &program.placement) else { return Ok(()) };
     let wrong = |e| Failure::Misuse(format!("cannot write {}: {e}", path.display()));
     write_whole(path, summary.saved.as_bytes()).map_err(wrong)
 }

@@ -30,7 +30,7 @@ pub(super) fn command(args: &PlanArgs) -> Outcome {
     let program = compile_graph(&graph, &model.decoded, &options)?;
     let mut structure = Structure::of(&graph);
     structure.layouts = layouts(&program, &graph, &model.decoded, &options)?;
-    placement::report(&program, &args.compile)?;
+    placement::report(&program, &options, &args.compile)?;
     term::result(&if args.json { json(&program, &structure) } else { text(&program, &structure) });
     Ok(())
 }

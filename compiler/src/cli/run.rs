@@ -3,7 +3,7 @@
 use super::args::RunArgs;
 use super::build::{Task, run_all};
 use super::term::{self, Progress};
-use super::{Failure, Outcome, data, model, npy};
+use super::{Failure, Outcome, data, model, npy, placement};
 use crate::artifact::Cache;
 use crate::cases::values;
 use crate::emit::unique_idents;
@@ -20,6 +20,7 @@ pub(super) fn command(args: &RunArgs) -> Outcome {
     let cache = Cache::new(super::cache_folder()?);
     progress.say("compiling");
     let artifact = cache.module_of(&file, &options)?;
+    placement::report_module(&file.decoded, &artifact.facts, &options, &args.compile)?;
     let inputs = model::inputs(&artifact.facts.inputs, &given, args.seed)?;
     progress.say("building");
     let (module, _) = model::build(&artifact, &options, &cache, &progress)?;
@@ -28,7 +29,7 @@ pub(super) fn command(args: &RunArgs) -> Outcome {
     let (in_file, out_file) = (scratch.file("in"), scratch.file("out"));
     data::write_data(&in_file, &inputs).map_err(Failure::Short)?;
     let task = Task { module, what: "run", inputs: in_file, last: out_file.display().to_string() };
-    let outcomes = run_all(&[task], 1, Duration::from_secs(args.timeout.max(1)), &|_| {});
+    let outcomes = run_all(&[task], 1, Duration::from_secs(args.timeout), &|_| {});
     cache.prune();
     progress.done();
     for outcome in outcomes {

@@ -14,7 +14,9 @@ pub(super) fn command(command: &TargetCommand) -> Outcome {
             term::result(text.trim_end());
             Ok(())
         }
-        TargetCommand::Measure { gpu: true, .. } => Err(Failure::misuse("--gpu is not supported yet")),
+        TargetCommand::Measure { gpu: true, .. } => {
+            Err(Failure::short("--gpu: this version cannot measure GPUs, nor compile for them"))
+        }
         TargetCommand::Measure { output, .. } => {
             let rates = measure::rates().map_err(Failure::Short)?;
             let text = measure::text(&rates);

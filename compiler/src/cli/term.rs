@@ -18,12 +18,21 @@ pub(super) fn message(text: &str) {
 /// A line that says how far long work has come; printed on a terminal only.
 pub(super) struct Progress {
     shown: bool,
+    quiet: bool,
 }
 
 impl Progress {
     /// Silent when asked to be, or when nobody watches.
     pub(super) fn new(quiet: bool) -> Self {
-        Self { shown: !quiet && std::io::stderr().is_terminal() }
+        Self { shown: !quiet && std::io::stderr().is_terminal(), quiet }
+    }
+
+    /// A line that stays, also where no terminal is: what takes minutes is announced unless quiet was asked for.
+    pub(super) fn announce(&self, text: &str) {
+        if !self.quiet {
+            self.done();
+            message(text);
+        }
     }
 
     /// Replaces the line.

@@ -6,14 +6,14 @@
 use super::args::TestArgs;
 use super::build::{self, Builder, Kiln, Source, Task, run_all};
 use super::term::{self, Progress};
-use super::{Failure, Outcome, data, guarded};
+use super::{Failure, Outcome, data, guarded, placement};
 use crate::Options;
 use crate::artifact::{Artifact, Cache, ModelFile};
 use crate::cases::{self, Case, DataSet, Tolerance};
 use crate::error::{CompileErrors, Stage};
-use crate::import::DimBound;
+use crate::import::{DimBound, ImportOptions, check_dims};
 use crate::ir::{Tensor, Type};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,6 +61,11 @@ struct Prepared {
 
 /// The command.
 pub(super) fn command(args: &TestArgs) -> Outcome {
+    if args.compile.save_placement.is_some() {
+        return Err(Failure::misuse(
+            "--save-placement: cases have a placement each; kilnc plan saves that of one model",
+        ));
+    }
     let options = args.compile.options("model")?;
     let jobs = super::jobs(args.jobs)?;
     if !(args.rtol >= 0.0 && args.atol >= 0.0) {
@@ -68,6 +73,10 @@ pub(super) fn command(args: &TestArgs) -> Outcome {
     }
     let mut all = Vec::new();
     for folder in &args.folders {
+        if folder.is_file() {
+            let what = "is a file: give the folder it lies in, with test_data_set_0 beside the model";
+            return Err(Failure::Misuse(format!("{} {what}", folder.display())));
+        }
         let found = cases::find(folder).map_err(|e| Failure::Misuse(format!("{}: {e}", folder.display())))?;
         if found.is_empty() {
             return Err(Failure::Misuse(format!("{}: no model.onnx in it or below", folder.display())));
@@ -77,11 +86,55 @@ pub(super) fn command(args: &TestArgs) -> Outcome {
     let cache = Cache::new(super::cache_folder()?);
     let progress = Progress::new(args.compile.quiet);
     let scratch = data::Scratch::new().map_err(Failure::Short)?;
-    let prepared = prepare(&all, &options, &cache, jobs, &progress);
+    let known = Known::default();
+    let prepared = prepare(&all, &options, &known, &cache, jobs, &progress);
+    if let Some(what) = known.unknown(&options) {
+        progress.done();
+        return Err(Failure::Misuse(what));
+    }
+    let nodes = prepared.iter().flatten().flat_map(|p| &p.artifacts).flat_map(|a| &a.facts.steps);
+    placement::warn_of_times(&options, nodes.map(|s| s.node.as_str()), &args.compile);
     let verdicts = run(args, &all, prepared, &cache, jobs, &progress, &scratch)?;
     cache.prune();
     progress.done();
     report(args, &all, &verdicts)
+}
+
+/// Which of the options some model of the run has a use for: a name that only some have is no mistake, one that none has is.
+#[derive(Default)]
+struct Known {
+    models: AtomicUsize,
+    dims: Mutex<BTreeSet<String>>,
+    pins: Mutex<BTreeSet<String>>,
+}
+
+impl Known {
+    /// The options that this model has a use for; without the pins that match none of its nodes.
+    fn fitting(&self, model: &ModelFile, options: &Options) -> Options {
+        self.models.fetch_add(1, Ordering::Relaxed);
+        let mut own = options.clone();
+        own.pins.retain(|p| p.matches_any(&model.decoded));
+        let has = |name: &&String| {
+            let dims = options.import.dims.get_key_value(*name).map(|(n, b)| (n.clone(), *b)).into_iter().collect();
+            check_dims(&model.decoded.model, &ImportOptions { dims, ..ImportOptions::default() }).is_ok()
+        };
+        if let (Ok(mut dims), Ok(mut pins)) = (self.dims.lock(), self.pins.lock()) {
+            dims.extend(options.import.dims.keys().filter(has).cloned());
+            pins.extend(own.pins.iter().map(|p| p.text().to_owned()));
+        }
+        own
+    }
+
+    /// What is wrong with the options, if no model has a use for one of them.
+    fn unknown(&self, options: &Options) -> Option<String> {
+        let (dims, pins) = (self.dims.lock().ok()?, self.pins.lock().ok()?);
+        let dim = options.import.dims.keys().find(|name| !dims.contains(*name));
+        let dim = dim.map(|name| format!("--dim {name}: no model of this run has a free dimension of this name"));
+        let pin = options.pins.iter().find(|p| !pins.contains(p.text()));
+        let pin = pin.map(|p| format!("--pin {}: no node of this run's models has such a name", p.text()));
+        // What cannot be read at all is reported case by case.
+        dim.or(pin).filter(|_| self.models.load(Ordering::Relaxed) > 0)
+    }
 }
 
 /// Calls `f` for every index, on several threads; the results in order.
@@ -112,6 +165,7 @@ fn in_parallel<T: Send>(n: usize, jobs: usize, f: &(dyn Fn(usize) -> T + Sync)) 
 fn prepare(
     all: &[Case],
     options: &Options,
+    known: &Known,
     cache: &Cache,
     jobs: usize,
     progress: &Progress,
@@ -119,7 +173,7 @@ fn prepare(
     let done = AtomicUsize::new(0);
     let one = |i: usize| {
         let start = Instant::now();
-        let result = guarded(|| prepare_one(&all[i], options, cache));
+        let result = guarded(|| prepare_one(&all[i], options, known, cache));
         progress.say(&format!("compiling: {} of {} cases", done.fetch_add(1, Ordering::Relaxed) + 1, all.len()));
         let seconds = start.elapsed().as_secs_f64();
         match result {
@@ -152,8 +206,9 @@ fn refusal(errors: &CompileErrors, seconds: f64) -> Verdict {
     Verdict { status, reason, seconds }
 }
 
-fn prepare_one(case: &Case, options: &Options, cache: &Cache) -> Result<Prepared, CompileErrors> {
+fn prepare_one(case: &Case, options: &Options, known: &Known, cache: &Cache) -> Result<Prepared, CompileErrors> {
     let model = ModelFile::read(&case.folder.join("model.onnx"))?;
+    let options = &known.fitting(&model, options);
     let sets = case.data_sets(&model.decoded.model)?;
     let mut out = Prepared { sets: Vec::new(), modules: Vec::new(), artifacts: Vec::new(), said: None, seconds: 0.0 };
     let mut made_for: Vec<MadeFor> = Vec::new();
@@ -299,7 +354,7 @@ fn run(
     let count = |n: usize| {
         progress.say(&format!("running: {} of {} data sets", done.fetch_add(n, Ordering::Relaxed) + n, tasks.len()));
     };
-    let outcomes = run_all(&tasks, jobs, Duration::from_secs(args.timeout.max(1)), &count);
+    let outcomes = run_all(&tasks, jobs, Duration::from_secs(args.timeout), &count);
     let mut verdicts = Vec::new();
     for (case_idx, case) in prepared.into_iter().enumerate() {
         let case = match case {

@@ -10,7 +10,7 @@
 use super::args::VerifyArgs;
 use super::build::{Task, run_all};
 use super::term::{self, Progress};
-use super::{Failure, Outcome, data, model};
+use super::{Failure, Outcome, data, model, placement};
 use crate::artifact::{Cache, ModelFile};
 use crate::cases::{self, Tolerance, values};
 use crate::facts::PortFact;
@@ -37,6 +37,7 @@ pub(super) fn command(args: &VerifyArgs) -> Outcome {
         false => cache.module_of(&file, &options)?,
     };
     let facts = &artifact.facts;
+    placement::report_module(&file.decoded, facts, &options, &args.compile)?;
     let strange = facts.inputs.iter().chain(&facts.outputs).find(|p| p.object.is_some() || p.dtype == Dtype::Str);
     if let Some(port) = strange {
         let what = port.object.as_deref().unwrap_or("strings");
@@ -53,7 +54,7 @@ pub(super) fn command(args: &VerifyArgs) -> Outcome {
     let (module, _) = model::build(&artifact, &options, &cache, &progress)?;
     let scratch = data::Scratch::new().map_err(Failure::Short)?;
     let (mut tasks, mut files, mut sets) = (Vec::new(), Vec::new(), Vec::new());
-    for case in 0..args.cases.max(1) {
+    for case in 0..args.cases {
         let inputs = model::inputs(&facts.inputs, &[], args.seed.wrapping_add(case as u64))?;
         let (in_file, out_file) = (scratch.file(&format!("{case}.in")), scratch.file(&format!("{case}.out")));
         data::write_data(&in_file, &inputs).map_err(Failure::Short)?;
@@ -63,7 +64,7 @@ pub(super) fn command(args: &VerifyArgs) -> Outcome {
         sets.push(tensors(inputs));
     }
     progress.say("running");
-    let outcomes = run_all(&tasks, 1, Duration::from_secs(args.timeout.max(1)), &|_| {});
+    let outcomes = run_all(&tasks, 1, Duration::from_secs(args.timeout), &|_| {});
     let given = Tolerance { rtol: args.rtol, atol: args.atol };
     let tolerance = args.model.parent().and_then(cases::tolerance_of).unwrap_or(given);
     let mut wrong = Vec::new();

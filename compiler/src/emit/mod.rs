@@ -22,16 +22,18 @@ pub use text::program_text;
 use crate::error::{CompileError, Stage};
 use crate::program::Program;
 use proc_macro2::TokenStream;
+use sha2::Digest;
 
 /// Version of the interface between generated modules and `kiln`.
-pub const ABI: u32 = 3;
+pub const ABI: u32 = 4;
 
 /// What a compile writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emitted {
     /// The module's source, for `NAME.rs`.
     pub source: String,
-    /// The weights, for `NAME.weights`.
+    /// The weights, for `NAME.weights`. With [`WeightsFrom::File`] a trailer follows that says whose they are
+    /// ([`kiln_kernels::weights_trailer`]).
     pub weights: Vec<u8>,
 }
 
@@ -47,7 +49,7 @@ pub enum WeightsFrom {
 
 /// Prints the program. `per_step` adds a function for each step, for tools that time them.
 pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Result<Emitted, CompileError> {
-    let weights = program.weights_blob();
+    let mut weights = program.weights_blob();
     let head = model::header(program);
     let extents = dims::Extents::of(program);
     let shared = steps::Statics::of(program);
@@ -64,6 +66,10 @@ pub fn emit(program: &Program, weights_from: WeightsFrom, per_step: bool) -> Res
         Ok(())
     })?;
     source.push_str(&narrow::modules(program)?);
+    if weights_from == WeightsFrom::File {
+        let sha256 = sha2::Sha256::digest(&weights).into();
+        weights.extend(kiln_kernels::weights_trailer(weights.len() as u64, sha256));
+    }
     Ok(Emitted { source, weights })
 }
 

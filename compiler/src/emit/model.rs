@@ -22,7 +22,7 @@ pub(super) fn header(program: &Program) -> String {
     )
 }
 
-fn model_docs(program: &Program) -> String {
+fn model_docs(program: &Program, from: WeightsFrom) -> String {
     let mut d = String::new();
     let _ = writeln!(d, " The model {}, compiled ahead of time.", doc_code(&program.name));
     let table = |d: &mut String, what: &str, ports: &[Port]| {
@@ -46,6 +46,15 @@ fn model_docs(program: &Program) -> String {
     );
     let _ = writeln!(d, " Placement: every node on `cpu`. Floating-point operations: {}.", program.flops);
     let _ = writeln!(d, " Options: {}.", doc_code(&program.options));
+    if from == WeightsFrom::File {
+        let _ = writeln!(
+            d,
+            "\n The weights are read from a file when a model is made: `new` looks for it where the build wrote it\n \
+             (`WEIGHTS_PATH`), and where that cannot be opened for a file of the same name in the folder of the running\n \
+             program; `with_weights` takes a path. Its length and the hash at its end must be this module's; its whole\n \
+             content is not hashed.\n"
+        );
+    }
     let _ = writeln!(d, " SHA-256 of the model: `{}`.", program.sha256);
     d
 }
@@ -122,7 +131,7 @@ pub(super) fn items(
     let chunks: Vec<_> = (0..n_chunks(program)).map(|i| format_ident!("steps_{i}")).collect();
     let nodes = node_table(program);
     let (inputs, outputs) = (infos(&program.inputs)?, infos(&program.outputs)?);
-    let docs: Vec<String> = model_docs(program).lines().map(str::to_owned).collect();
+    let docs: Vec<String> = model_docs(program, from).lines().map(str::to_owned).collect();
     let abi = Literal::u32_unsuffixed(ABI);
     let sha = &program.sha256;
     let symbol = weights_symbol(weights);
@@ -131,20 +140,22 @@ pub(super) fn items(
             (quote! { __kiln_weights! { #symbol, Model::WEIGHT_BYTES } }, quote! { rt::Weights::Embedded(weights()) })
         }
         WeightsFrom::File => (
-            quote! { fn weights_path() -> &'static str { __kiln_weights!() } },
-            quote! { rt::Weights::from_file(weights_path(), Model::WEIGHT_BYTES)? },
+            quote! {
+                static WEIGHTS_FILE: rt::WeightsFile = rt::WeightsFile {
+                    path: Model::WEIGHTS_PATH, bytes: Model::WEIGHT_BYTES, sha256: Model::WEIGHTS_SHA256
+                };
+            },
+            quote! { WEIGHTS_FILE.load()? },
         ),
     };
+    let file_consts = file_consts(from, weights);
     let (field, choice) = narrow::choice(program);
-    let (new_docs, new_instance) = match program.schedule.streams.len() {
-        0 | 1 => (
-            " Takes the arena from the heap and chooses the instruction set: the only allocation there is.",
-            quote! { rt::Instance::on_heap(Self::ARENA_BYTES, #weights_value)? },
-        ),
-        _ => (
-            " Takes the arena from the heap, chooses the instruction set and starts a thread for each stream but the first.",
-            quote! { rt::Instance::on_streams(Self::ARENA_BYTES, #weights_value, STREAMS)? },
-        ),
+    let several = program.schedule.streams.len() > 1 && program.device.is_none();
+    let new_docs = match several {
+        false => " Takes the arena from the heap and chooses the instruction set: the only allocation there is.",
+        true => {
+            " Takes the arena from the heap, chooses the instruction set and starts a thread for each stream but the first."
+        }
     };
     let (new_docs, npu, merged) = match program.device {
         None => (new_docs, quote!(), quote! { #(#chunks(cx);)* }),
@@ -154,12 +165,29 @@ pub(super) fn items(
             quote! { let _ended_early = stream_0(cx).is_none(); },
         ),
     };
-    let new_instance = match program.device {
-        None => new_instance,
-        Some(_) => quote! { rt::Instance::on_heap(Self::ARENA_BYTES, #weights_value)? },
+    let whole = |weights: &TokenStream| {
+        let instance = match several {
+            true => quote! { rt::Instance::on_streams(Self::ARENA_BYTES, #weights, STREAMS)? },
+            false => quote! { rt::Instance::on_heap(Self::ARENA_BYTES, #weights)? },
+        };
+        quote! { Self { rt: #instance #npu #attach, #choice #state_init } }
     };
-    let whole = quote! { Self { rt: #new_instance #npu #attach, #choice #state_init } };
-    let new = narrow::constructors(program, new_docs, &whole, &weights_value);
+    let new = narrow::constructors(program, new_docs, from, &whole, &weights_value);
+    let in_memory = |weights: &TokenStream| {
+        quote! {
+            Ok(Self { rt: rt::Instance::in_memory(arena, Self::ARENA_BYTES, #weights)? #npu #attach, #choice #state_init })
+        }
+    };
+    let (own_in, given_in) = (in_memory(&weights_value), in_memory(&narrow::GIVEN.parse().unwrap_or_default()));
+    let new_in_given = match from {
+        WeightsFrom::Embed => quote!(),
+        WeightsFrom::File => quote! {
+            /// As [`Self::new_in`], with the weights file at this path.
+            pub fn with_weights_in(weights: impl AsRef<rt::Path>, arena: &'a mut [u8]) -> Result<Self, rt::Error> {
+                #given_in
+            }
+        },
+    };
     let no_inputs = program.inputs.len() == program.states.len();
     let inputs_life = if no_inputs { quote!() } else { quote!(<'a>) };
     let inputs_elided = if no_inputs { quote!() } else { quote!(<'_>) };
@@ -202,6 +230,7 @@ pub(super) fn items(
             pub const ARENA_BYTES: usize = #arena_bytes;
             /// Size of the weights in bytes.
             pub const WEIGHT_BYTES: usize = #weight_bytes;
+            #file_consts
             /// Names, element types and extents of the inputs, in the model's order.
             pub const INPUTS: &'static [rt::PortInfo] = &[#inputs];
             /// Names, element types and extents of the outputs, in the model's order.
@@ -217,8 +246,10 @@ pub(super) fn items(
         impl<'a> Model<'a> {
             /// Uses the caller's memory as the arena: at least [`Self::ARENA_BYTES`] bytes, aligned to 64.
             pub fn new_in(arena: &'a mut [u8]) -> Result<Self, rt::Error> {
-                Ok(Self { rt: rt::Instance::in_memory(arena, Self::ARENA_BYTES, #weights_value)? #npu #attach, #choice #state_init })
+                #own_in
             }
+
+            #new_in_given
 
             #[doc = #run_docs]
             pub fn run<'m>(&'m mut self, #inputs_binding: Inputs #inputs_elided) -> Result<Outputs #outputs_life, rt::Error> {
@@ -258,6 +289,20 @@ pub(super) fn items(
         #bind
         #nodes
     })
+}
+
+/// Of a module with its weights in a file: which file it is.
+fn file_consts(from: WeightsFrom, weights: &[u8]) -> TokenStream {
+    if from == WeightsFrom::Embed {
+        return quote!();
+    }
+    let sha256 = crate::sha256(weights);
+    quote! {
+        /// Where the build wrote the weights file: the file to ship with the program, beside it or for [`Self::with_weights`].
+        pub const WEIGHTS_PATH: &'static str = __kiln_weights!();
+        /// SHA-256 of the weights; the file's last 64 bytes hold it too.
+        pub const WEIGHTS_SHA256: &'static str = #sha256;
+    }
 }
 
 /// The call that runs the steps: their function, or where there are objects a closure.

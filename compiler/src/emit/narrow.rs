@@ -3,6 +3,7 @@
 //! In: a program with narrower ones ([`Program::narrow`]). Out: a module in the module with each one's calls, and the choices
 //! around them: the arena's size, the run, where outputs lie. A program without any gets `with_budget` only.
 
+use super::WeightsFrom;
 use super::dims::Extents;
 use super::formatted;
 use super::model::node_table;
@@ -32,13 +33,39 @@ pub(super) fn choice(program: &Program) -> (TokenStream, TokenStream) {
     }
 }
 
-/// `new` and `with_budget`. `whole` makes the widest model.
-pub(super) fn constructors(program: &Program, docs: &str, whole: &TokenStream, weights: &TokenStream) -> TokenStream {
+/// The weights of a constructor that is given their path.
+pub(super) const GIVEN: &str = "WEIGHTS_FILE.load_from(weights.as_ref())?";
+
+/// `new` and `with_budget`, and `with_weights` where they lie in a file. `whole` makes the widest model with weights.
+pub(super) fn constructors(
+    program: &Program,
+    docs: &str,
+    from: WeightsFrom,
+    whole: &dyn Fn(&TokenStream) -> TokenStream,
+    weights: &TokenStream,
+) -> TokenStream {
+    let given: TokenStream = GIVEN.parse().unwrap_or_default();
     if program.narrow.is_empty() {
+        let (own, given) = (whole(weights), whole(&given));
+        let with_weights = match from {
+            WeightsFrom::Embed => quote!(),
+            WeightsFrom::File => quote! {
+                /// As [`Self::new`], with the weights file at this path.
+                pub fn with_weights(weights: impl AsRef<rt::Path>) -> Result<Self, rt::Error> {
+                    Ok(#given)
+                }
+
+                /// As [`Self::with_budget`], with the weights file at this path.
+                pub fn with_weights_and_budget(weights: impl AsRef<rt::Path>, bytes: usize) -> Result<Self, rt::Error> {
+                    rt::widest_within(&[Self::ARENA_BYTES], bytes)?;
+                    Self::with_weights(weights)
+                }
+            },
+        };
         return quote! {
             #[doc = #docs]
             pub fn new() -> Result<Self, rt::Error> {
-                Ok(#whole)
+                Ok(#own)
             }
 
             /// As [`Self::new`], with at most so many bytes for the arena; with fewer than [`Self::ARENA_BYTES`] it fails
@@ -47,17 +74,29 @@ pub(super) fn constructors(program: &Program, docs: &str, whole: &TokenStream, w
                 rt::widest_within(&[Self::ARENA_BYTES], bytes)?;
                 Self::new()
             }
+
+            #with_weights
         };
     }
     let docs = format!("{docs} What the system has free decides how many streams: see [`Self::with_budget`].");
     let sizes = all(program).map(|(_, module, _)| quote!(#module::ARENA_BYTES));
-    let narrow = all(program).map(|(number, module, narrow)| {
-        let instance = match narrow.schedule.streams.len() {
-            0 | 1 => quote!(rt::Instance::on_heap(#module::ARENA_BYTES, #weights)?),
-            _ => quote!(rt::Instance::on_streams(#module::ARENA_BYTES, #weights, #module::STREAMS)?),
-        };
-        quote! { #number => Ok(Self { rt: #instance, schedule: #number }) }
-    });
+    let sizes: Vec<_> = sizes.collect();
+    let choose = |weights: &TokenStream| {
+        let narrow = all(program).map(|(number, module, narrow)| {
+            let instance = match narrow.schedule.streams.len() {
+                0 | 1 => quote!(rt::Instance::on_heap(#module::ARENA_BYTES, #weights)?),
+                _ => quote!(rt::Instance::on_streams(#module::ARENA_BYTES, #weights, #module::STREAMS)?),
+            };
+            quote! { #number => Ok(Self { rt: #instance, schedule: #number }) }
+        });
+        let whole = whole(weights);
+        quote! {
+            match rt::widest_within(&[Self::ARENA_BYTES, #(#sizes),*], bytes)? {
+                #(#narrow,)*
+                _ => Ok(#whole),
+            }
+        }
+    };
     let sizes_docs =
         program.narrow.iter().map(|p| format!("{} on {}", p.memory_bytes(), p.schedule.streams.len().max(1)));
     let sizes_docs: Vec<String> = sizes_docs.collect();
@@ -67,6 +106,21 @@ pub(super) fn constructors(program: &Program, docs: &str, whole: &TokenStream, w
          allocated.",
         sizes_docs.join(", ")
     );
+    let (own, given) = (choose(weights), choose(&given));
+    let with_weights = match from {
+        WeightsFrom::Embed => quote!(),
+        WeightsFrom::File => quote! {
+            /// As [`Self::new`], with the weights file at this path.
+            pub fn with_weights(weights: impl AsRef<rt::Path>) -> Result<Self, rt::Error> {
+                Self::with_weights_and_budget(weights, rt::free_budget_bytes())
+            }
+
+            /// As [`Self::with_budget`], with the weights file at this path.
+            pub fn with_weights_and_budget(weights: impl AsRef<rt::Path>, bytes: usize) -> Result<Self, rt::Error> {
+                #given
+            }
+        },
+    };
     quote! {
         #[doc = #docs]
         pub fn new() -> Result<Self, rt::Error> {
@@ -75,11 +129,10 @@ pub(super) fn constructors(program: &Program, docs: &str, whole: &TokenStream, w
 
         #[doc = #which]
         pub fn with_budget(bytes: usize) -> Result<Self, rt::Error> {
-            match rt::widest_within(&[Self::ARENA_BYTES, #(#sizes),*], bytes)? {
-                #(#narrow,)*
-                _ => Ok(#whole),
-            }
+            #own
         }
+
+        #with_weights
     }
 }
 

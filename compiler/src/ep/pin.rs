@@ -1,7 +1,11 @@
 //! Pins: nodes that must run on a device, chosen by their names.
 //!
 //! In: `REGEX=DEVICE`. The expression is searched in the name; `^` and `$` tie it to the ends.
+//! Invariant: a pin that names no device or no node is an error, never ignored.
 
+use crate::error::{CompileError, CompileErrors, Stage};
+use crate::ir::Graph;
+use crate::onnx::Decoded;
 use crate::plan::id::DeviceId;
 use crate::plan::target::Target;
 use regex_lite::Regex;
@@ -35,11 +39,31 @@ impl Pin {
         self.pattern.is_match(node)
     }
 
+    /// Whether it pins a node of the model in the file.
+    pub fn matches_any(&self, decoded: &Decoded) -> bool {
+        decoded.model.graph.nodes.iter().any(|n| self.matches(n.label()))
+    }
+
     /// The device, or the problem in words.
     pub fn device(&self, target: &Target) -> Result<DeviceId, String> {
         let none = || format!("pin {}: target \"{}\" has no device \"{}\"", self.text, target.name, self.device);
         target.device_named(&self.device).ok_or_else(none)
     }
+}
+
+/// Refuses pins to devices that the target does not have, and pins that match no node: of the file, or of those that passes made.
+pub fn check(pins: &[Pin], graph: &Graph, decoded: &Decoded, target: &Target) -> Result<(), CompileErrors> {
+    let mut errors = CompileErrors::default();
+    for pin in pins {
+        let wrong = |what: String| CompileError::new(Stage::Options, what);
+        let idle = !pin.matches_any(decoded) && !graph.nodes.iter().any(|n| pin.matches(&n.name));
+        match pin.device(target) {
+            Err(what) => errors.push(wrong(what)),
+            Ok(_) if idle => errors.push(wrong(format!("pin {}: no node of the model has such a name", pin.text))),
+            Ok(_) => {}
+        }
+    }
+    errors.or_ok(())
 }
 
 impl PartialEq for Pin {

@@ -117,7 +117,8 @@ pub fn place(tasks: &Tasks, target: &Target, wish: &Wish) -> Result<Decided, Com
         None => optimal::place(&tasks.graph, &shape, target, wish.policy, wish.effort),
         Some(saved) => {
             let placement = text::load(&tasks.graph, &shape, target, saved);
-            let placement = placement.map_err(|e| error(format!("the saved placement: {e}")))?;
+            let placement =
+                placement.map_err(|e| CompileError::new(Stage::Options, format!("the saved placement: {e}")))?;
             let list = insert(&tasks.graph, &shape, target, &placement);
             let planned = schedule::best(&list, target, wish.effort.shards);
             let candidates = vec![(Candidate::Search, planned.timeline.end_ns)];

@@ -37,6 +37,7 @@ impl Tasks {
 /// Asks the providers and builds the graph.
 pub fn tasks(graph: &Graph, target: &Target, providers: &Providers<'_>, pins: &[Pin]) -> Result<Tasks, CompileError> {
     let plan = |m: String| CompileError::new(Stage::Plan, m);
+    let options = |m: String| CompileError::new(Stage::Options, m);
     let devices: Vec<DeviceId> = target.device_ids().collect();
     let eps = devices.iter().map(|&d| providers.of(target, d)).collect::<Result<Vec<_>, _>>().map_err(plan)?;
     let mut out = Tasks::default();
@@ -58,7 +59,7 @@ pub fn tasks(graph: &Graph, target: &Target, providers: &Providers<'_>, pins: &[
         let node = candidate.view.node;
         let asked = devices.iter().zip(&eps).map(|(&device, ep)| ep.claim(&Candidate { device, ..*candidate }));
         let answers: Vec<_> = asked.collect();
-        let pin = pins.iter().find(|p| p.matches(&node.name)).map(|p| p.device(target)).transpose().map_err(plan)?;
+        let pin = pins.iter().find(|p| p.matches(&node.name)).map(|p| p.device(target)).transpose().map_err(options)?;
         if let Some(d) = pin
             && let Err(why) = &answers[d.idx()]
         {

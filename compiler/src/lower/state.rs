@@ -53,7 +53,7 @@ pub(super) fn hold(graph: &Graph, out: &mut Lowered, pairs: &[StatePair], k: usi
 }
 
 fn wrong(pair: &(String, String), message: String) -> CompileError {
-    CompileError::new(Stage::Import, message).at(format!("state \"{}={}\"", pair.0, pair.1))
+    CompileError::new(Stage::Options, message).at(format!("state \"{}={}\"", pair.0, pair.1))
 }
 
 /// What `*` of a pattern stands for in a name; the empty text for a pattern without one.

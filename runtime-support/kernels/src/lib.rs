@@ -51,6 +51,7 @@ pub mod search;
 pub mod signal;
 pub mod simd;
 pub mod small_float;
+mod trailer;
 pub mod widen;
 
 pub use activation::Activation;
@@ -96,4 +97,5 @@ pub use sampling::*;
 pub use search::*;
 pub use signal::*;
 pub use small_float::{PowerRounding, SmallFloat};
+pub use trailer::{TRAILER_BYTES, weights_trailer};
 pub use widen::*;

@@ -64,11 +64,78 @@ pub enum Error {
     Array,
     /// The weights file cannot be read or is not the one the module was compiled with.
     Weights {
-        /// Where it was looked for.
-        path: &'static str,
+        /// Which file it is.
+        place: WeightsPlace,
+        /// What is wrong with it.
+        fault: WeightsFault,
     },
     /// An output holds bytes that its element type does not have: a bug in the compiler.
     Output,
+}
+
+/// Which weights file an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightsPlace {
+    /// The file that the build wrote, by its path.
+    Built(&'static str),
+    /// The file of this name in the folder of the running program.
+    Beside(&'static str),
+    /// The file whose path the caller gave.
+    Given,
+}
+
+impl fmt::Display for WeightsPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Built(path) => write!(f, "the weights file {path}"),
+            Self::Beside(name) => write!(f, "the weights file {name} beside the program"),
+            Self::Given => f.write_str("the weights file"),
+        }
+    }
+}
+
+/// What is wrong with a weights file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WeightsFault {
+    /// It is not there, or cannot be read.
+    Unreadable {
+        /// The system's number for the reason, where there is one.
+        os_error: Option<i32>,
+    },
+    /// It has another length than the module's weights file.
+    Length {
+        /// Bytes expected.
+        expected: u64,
+        /// Bytes that it has.
+        found: u64,
+    },
+    /// It has the right length and holds another model's weights, or is no weights file.
+    OtherModel,
+}
+
+impl WeightsFault {
+    fn write(self, place: WeightsPlace, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { os_error } => {
+                write!(f, "cannot read {place}")?;
+                if let WeightsPlace::Built(_) = place {
+                    f.write_str(" (there is none beside the program either)")?;
+                }
+                match os_error {
+                    #[cfg(feature = "std")]
+                    Some(code) => write!(f, ": {}", std::io::Error::from_raw_os_error(code)),
+                    #[cfg(not(feature = "std"))]
+                    Some(code) => write!(f, ": os error {code}"),
+                    None => Ok(()),
+                }
+            }
+            Self::Length { expected, found } => {
+                write!(f, "{place} has {found} bytes, not {expected}: it is cut short, or another model's")
+            }
+            Self::OtherModel => write!(f, "{place} is another model's, or that of another build of this one"),
+        }
+    }
 }
 
 impl fmt::Display for Error {
@@ -93,7 +160,7 @@ impl fmt::Display for Error {
                 write!(f, "input {input_idx}: axis {axis} must lie in {least}..={most}, it is {given}")
             }
             Self::Rank { input_idx } => write!(f, "input {input_idx}: missing, or its shape has another rank"),
-            Self::Weights { path } => write!(f, "cannot read the weights in {path}, or they are another model's"),
+            Self::Weights { place, fault } => fault.write(*place, f),
             Self::Output => f.write_str("an output holds invalid bytes (a compiler bug)"),
         }
     }

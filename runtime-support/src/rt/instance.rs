@@ -3,45 +3,12 @@
 use super::border::{Element, array_of, slice_of};
 #[cfg(feature = "std")]
 use super::workers::{Job, Workers, caught};
-use super::{Error, Profile, Region, Stream};
+use super::{Error, Profile, Region, Stream, Weights};
 #[cfg(feature = "std")]
 use crate::npu::{self, Npu};
 use core::sync::atomic::AtomicI64;
 use kiln_kernels::isa::Isa;
 use kiln_kernels::{ALIGN, Cx, Reserved, RunState};
-
-/// Constant bytes of a model.
-pub enum Weights {
-    /// In the binary.
-    Embedded(&'static [u8]),
-    /// Read from a file.
-    #[cfg(feature = "std")]
-    Loaded(kiln_kernels::AlignedBytes),
-}
-
-impl Weights {
-    /// Reads the weights file.
-    #[cfg(feature = "std")]
-    pub fn from_file(path: &'static str, bytes: usize) -> Result<Self, Error> {
-        use std::io::Read;
-        let wrong = |_| Error::Weights { path };
-        let mut file = std::fs::File::open(path).map_err(wrong)?;
-        if file.metadata().map_err(wrong)?.len() != bytes as u64 {
-            return Err(Error::Weights { path });
-        }
-        let mut all = kiln_kernels::AlignedBytes::zeroed(bytes).ok_or(Error::OutOfMemory { bytes })?;
-        file.read_exact(all.as_mut_slice()).map_err(wrong)?;
-        Ok(Self::Loaded(all))
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Embedded(b) => b,
-            #[cfg(feature = "std")]
-            Self::Loaded(b) => b.as_slice(),
-        }
-    }
-}
 
 enum Arena<'a> {
     Borrowed(&'a mut [u8]),

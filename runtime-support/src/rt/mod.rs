@@ -16,6 +16,7 @@ mod objects;
 #[cfg(feature = "std")]
 mod pages;
 mod profile;
+mod weights;
 #[cfg(feature = "std")]
 mod workers;
 
@@ -26,18 +27,23 @@ pub use border::{
     raw_view, reserved, state_bytes, view, within,
 };
 pub use budget::{free_budget_bytes, widest_within};
-pub use error::Error;
+pub use error::{Error, WeightsFault, WeightsPlace};
 pub use extents::{bind, broadcast, expect_extent, expect_rank, extent, extents, floor_div, modulo};
-pub use instance::{Instance, StateInfo, Weights};
+pub use instance::{Instance, StateInfo};
 #[cfg(feature = "alloc")]
 pub use objects::{raw_object, strings};
 pub use profile::Profile;
+#[cfg(feature = "std")]
+pub use std::path::Path;
+pub use weights::Weights;
+#[cfg(feature = "std")]
+pub use weights::WeightsFile;
 
 /// One stream of a generated module. `None`: it ended early, because the run has failed.
 pub type Stream = fn(&kiln_kernels::Cx<'_>) -> Option<()>;
 
 /// Version of the interface between generated modules and this crate.
-pub const ABI: u32 = 3;
+pub const ABI: u32 = 4;
 
 /// Refuses, at compile time, a module made for another version of this crate.
 pub const fn require_abi(abi: u32) {

@@ -49,6 +49,9 @@ pub(super) fn build(texts: &[&Text], builder: &Builder<'_>) -> Result<BTreeMap<S
     };
     write().map_err(|e| fault("write", e))?;
     let target = folder.join("target");
+    if !target.exists() {
+        builder.progress.announce("building the crate kiln, which every module links with: once, it may take minutes");
+    }
     // Everything a generated crate needs is at hand when kiln is; only a release may have to be fetched.
     let mut run = cargo(&workspace, &target, texts, builder, builder.kiln.lock_file().is_some())?;
     if !run.began && run.errors.is_empty() && builder.kiln.lock_file().is_some() {

@@ -8,7 +8,7 @@
         [--instreams target/release/examples/instreams]
 
 FOLDER holds model.onnx and test_data_set_0 (ONNX's own layout). All models stay loaded; each round runs every peer `iters` times,
-one peer after the other, after a run that is not counted, so that what else the machine does meets all of them. A time is the
+one peer after the other, after a short pause and a run that is not counted, so that what else the machine does meets all of them. A time is the
 median over all runs of all rounds; a ratio is the median over the rounds of the ratio of the round's medians. Ratios are what
 counts: the machine's own speed cancels. With `--instreams` kiln's programs run inside the compiler (the same kernels, plan and
 threads, and no module is built); without it `kilnc bench` builds a module and starts it anew in each round. A peer that cannot run
@@ -186,6 +186,8 @@ def main():
                     continue
                 try:
                     running[name] = running.get(name) or measure(name, folder, a, has_tract)
+                    # Threads of the peer before still wait for work in a loop: not on this one's time.
+                    time.sleep(0.05)
                     times[name].append(running[name](a.iters))
                 except Exception as e:
                     failed.add(name)

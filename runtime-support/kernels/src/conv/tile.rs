@@ -89,8 +89,8 @@ unsafe fn tile<S: Simd, const LANE: usize, const Q: usize, const B: usize>(s: S,
                 for _ in 0..a.kw {
                     // SAFETY: the caller vouches for the inputs and weights of every tap and channel.
                     unsafe {
-                        if LANE == 16 && channels == 16 && ahead_step == 0 && !S::MANY_REGISTERS {
-                            // A processor with short vectors has as many instructions to do as it can: none to spare.
+                        if LANE == 16 && channels == 16 && ahead_step == 0 {
+                            // Nothing to look ahead to: where a neighbour shares the core, or vectors are short, every instruction counts.
                             for i in 0..4 {
                                 for j in 0..4 {
                                     let c = 4 * i + j;

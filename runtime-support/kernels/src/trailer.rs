@@ -29,6 +29,6 @@ mod tests {
         let t = weights_trailer(0x0102_0304, [7; 32]);
         assert_eq!(&t[..16], b"KILNWGHT\x01\0\0\0\0\0\0\0");
         assert_eq!(t[16..24], [4, 3, 2, 1, 0, 0, 0, 0]);
-        assert_eq!((t[24..56].to_vec(), t[56..].to_vec()), (vec![7; 32], vec![0; 8]));
+        assert_eq!((&t[24..56], &t[56..]), (&[7; 32][..], &[0; 8][..]));
     }
 }

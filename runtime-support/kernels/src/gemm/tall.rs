@@ -46,6 +46,7 @@ macro_rules! kernel {
                 let mut at = At::start(t);
                 let groups = if t.b_step == LANES { t.k / 4 } else { 0 };
                 if groups > 0 {
+                    // Operands that a size has no use for are named all the same: the assembler wants every one.
                     let third = |i: usize| at.a.wrapping_add(3 * i * t.lda);
                     asm!(
                         "2:",

@@ -105,10 +105,11 @@ def build(folder, work, release, built, ints=False):
     for port, value in zip(model.graph.input, given):
         for axis, (d, n) in enumerate(zip(port.type.tensor_type.shape.dim, value.shape)):
             if not d.HasField("dim_value") or d.dim_value <= 0:
-                dims[d.dim_param or f"{port.name}.{axis}"] = n
+                named = any(c.isalnum() for c in d.dim_param)
+                dims[d.dim_param if named else f"{port.name}.{axis}"] = n
         if ints and value.dtype.kind == "i" and value.ndim <= 1 and value.size <= 64:
             dims.update({f"{port.name}[{i}]": n for i, n in enumerate(value.reshape(-1).tolist())})
-    set_dims = "".join(f".dim({json.dumps(k)}, {v}..={v})" for k, v in dims.items())
+    set_dims = "".join(f".dim({json.dumps(k)}, {v})" for k, v in dims.items())
     items = []
     for k, value in enumerate(given):
         with open(os.path.join(crate, f"input_{k}.bin"), "wb") as f:

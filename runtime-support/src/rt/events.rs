@@ -31,6 +31,9 @@ pub(super) fn epoch_of(value: u64) -> u64 {
     value >> COUNT_BITS
 }
 
+/// Rounds of looking between two offers of the core to another thread: some microseconds.
+const YIELD_EVERY: u32 = 64;
+
 /// One stream's side, on cache lines of its own.
 #[repr(align(128))]
 struct Slot {
@@ -77,13 +80,18 @@ impl Hub {
         }
     }
 
-    /// Returns once a stream is so far. `park` sleeps until stream `me` is woken, perhaps without cause.
-    pub(super) fn wait(&self, me: usize, stream: usize, value: u64, park: impl Fn()) {
-        for _ in 0..self.spins {
+    /// Returns once a stream is so far. `yield_core` lets another thread on, should one wait for this core: it may be the very
+    /// one that this stream waits for. `park` sleeps until stream `me` is woken, perhaps without cause.
+    pub(super) fn wait(&self, me: usize, stream: usize, value: u64, yield_core: impl Fn(), park: impl Fn()) {
+        for round in 1..=self.spins {
             if self.done(stream) >= value {
                 return;
             }
-            core::hint::spin_loop();
+            if round.is_multiple_of(YIELD_EVERY) {
+                yield_core();
+            } else {
+                core::hint::spin_loop();
+            }
         }
         if self.done(stream) >= value {
             return;
@@ -157,7 +165,7 @@ mod loom_tests {
         }
 
         fn wait(&self, me: usize, stream: usize, value: u64) {
-            self.hub.wait(me, stream, value, || self.tokens[me].park());
+            self.hub.wait(me, stream, value, || {}, || self.tokens[me].park());
         }
     }
 

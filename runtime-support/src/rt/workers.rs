@@ -76,7 +76,7 @@ impl Events for Link<'_> {
     }
 
     fn wait(&self, stream: u32, count: u32) {
-        self.shared.hub.wait(self.me, stream as usize, at(self.epoch, count), thread::park);
+        self.shared.hub.wait(self.me, stream as usize, at(self.epoch, count), thread::yield_now, thread::park);
     }
 }
 
@@ -98,7 +98,7 @@ impl Shared {
 
     fn worker(&self, me: usize) {
         for epoch in 1.. {
-            self.hub.wait(me, 0, at(epoch, 0), thread::park);
+            self.hub.wait(me, 0, at(epoch, 0), thread::yield_now, thread::park);
             if epoch_of(self.hub.done(0)) == LAST_EPOCH {
                 return;
             }
@@ -174,7 +174,7 @@ impl Workers {
         link.advance(0);
         shared.stream(&link, job);
         for stream in 1..shared.streams.len() {
-            shared.hub.wait(0, stream, at(epoch, ENDED), thread::park);
+            shared.hub.wait(0, stream, at(epoch, ENDED), thread::yield_now, thread::park);
         }
         true
     }

@@ -3,9 +3,9 @@
 //! are baked in.
 
 use kiln_compiler::import::ImportOptions;
-use kiln_compiler::ir::{Symbol, Tensor};
+use kiln_compiler::ir::Symbol;
 use kiln_compiler::{Options, cases, compile};
-use kiln_kernels::{AlignedBytes, Cx, Dtype, Region, RunState, isa::Isa};
+use kiln_kernels::{AlignedBytes, Cx, Region, RunState, isa::Isa};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -17,11 +17,6 @@ fn main() {
     }
 }
 
-/// Small integer inputs: what may be baked in.
-fn small_ints(t: &Tensor) -> bool {
-    matches!(t.dtype(), Dtype::I64 | Dtype::I32) && t.dims().len() <= 1 && t.numel() <= 64
-}
-
 fn bench(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let folder = args.get(1).ok_or("usage: inbench FOLDER [ITERATIONS [STEPS]]")?;
     let iterations: usize = args.get(2).and_then(|a| a.parse().ok()).unwrap_or(20).max(1);
@@ -29,15 +24,12 @@ fn bench(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let decoded = case.decode()?;
     let set = case.data_sets(&decoded.model)?.into_iter().next().ok_or("the case has no data")?;
     let start = Instant::now();
-    let plain = set.import_options();
-    let mut inputs: Vec<&Tensor> = set.inputs.iter().collect();
-    let program = match compile(&decoded, &Options { import: plain.clone(), ..Options::default() }) {
-        Ok(program) => program,
+    let with = |import: ImportOptions| compile(&decoded, &Options { import, ..Options::default() });
+    let (program, inputs) = match with(set.import_options()) {
+        Ok(program) => (program, set.inputs.iter().collect()),
         Err(_) => {
-            let baked = set.inputs.iter().enumerate().filter(|(_, t)| small_ints(t));
-            let import = ImportOptions { input_constants: baked.map(|(i, t)| (i, t.clone())).collect(), ..plain };
-            inputs.retain(|t| !small_ints(t));
-            compile(&decoded, &Options { import, ..Options::default() })?
+            let (import, left) = set.import_options_with_ints();
+            (with(import)?, left)
         }
     };
     eprintln!(

@@ -9,11 +9,11 @@
 
 use kiln::rt::{Instance, Region, Stream, Weights};
 use kiln_compiler::import::ImportOptions;
-use kiln_compiler::ir::{Symbol, Tensor};
+use kiln_compiler::ir::Symbol;
 use kiln_compiler::program::{Port, Program};
 use kiln_compiler::schedule::StreamStep;
 use kiln_compiler::{Options, cases, compile};
-use kiln_kernels::{AlignedBytes, Cx, Dtype};
+use kiln_kernels::{AlignedBytes, Cx};
 use std::io::BufRead;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -80,15 +80,12 @@ fn compiled(folder: &str, streams: usize) -> Result<(String, Program, Vec<Aligne
     let case = cases::find(Path::new(folder))?.into_iter().next().ok_or("no case in this folder")?;
     let decoded = case.decode()?;
     let set = case.data_sets(&decoded.model)?.into_iter().next().ok_or("the case has no data")?;
-    let plain = set.import_options();
     let with = |import: ImportOptions| compile(&decoded, &Options { import, streams, ..Options::default() });
-    let small = |t: &Tensor| matches!(t.dtype(), Dtype::I64 | Dtype::I32) && t.dims().len() <= 1 && t.numel() <= 64;
-    let (program, left) = match with(plain.clone()) {
-        Ok(program) => (program, set.inputs.iter().collect::<Vec<_>>()),
+    let (program, left) = match with(set.import_options()) {
+        Ok(program) => (program, set.inputs.iter().collect()),
         Err(_) => {
-            let baked = set.inputs.iter().enumerate().filter(|(_, t)| small(t));
-            let import = ImportOptions { input_constants: baked.map(|(i, t)| (i, t.clone())).collect(), ..plain };
-            (with(import)?, set.inputs.iter().filter(|t| !small(t)).collect())
+            let (import, left) = set.import_options_with_ints();
+            (with(import)?, left)
         }
     };
     let inputs = left.iter().map(|t| AlignedBytes::copy_of(t.data()).expect("memory")).collect();

@@ -188,6 +188,16 @@ impl DataSet {
         ImportOptions { input_dims, input_types, ..ImportOptions::default() }
     }
 
+    /// The same with small integer inputs as constants, for models that need their values (a sampling rate that chooses a
+    /// branch); and the inputs that are left.
+    pub fn import_options_with_ints(&self) -> (ImportOptions, Vec<&Tensor>) {
+        let small = |t: &Tensor| matches!(t.dtype(), Dtype::I64 | Dtype::I32) && t.dims().len() <= 1 && t.numel() <= 64;
+        let constants = self.inputs.iter().enumerate().filter(|(_, t)| small(t));
+        let input_constants = constants.map(|(i, t)| (i, t.clone())).collect();
+        let left = self.inputs.iter().filter(|t| !small(t)).collect();
+        (ImportOptions { input_constants, ..self.import_options() }, left)
+    }
+
     /// All inputs.
     pub fn input_data(&self) -> Vec<Datum> {
         data(&self.inputs, &self.input_objects)

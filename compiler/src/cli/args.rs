@@ -195,8 +195,8 @@ fn whole_bytes(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected a whole number of bytes, as in 1048576".to_owned())
 }
 
-/// A number of runs or cases: none at all would measure nothing.
-fn at_least_one() -> clap::builder::RangedU64ValueParser<usize> {
+/// A number of runs, cases or seconds: with none at all nothing would happen.
+fn at_least_one<T: TryFrom<u64>>() -> clap::builder::RangedU64ValueParser<T> {
     clap::builder::RangedU64ValueParser::new().range(1..)
 }
 
@@ -267,7 +267,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(super) output_dir: Option<PathBuf>,
     /// Seconds that the run may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = at_least_one::<u64>())]
     pub(super) timeout: u64,
     /// Prints JSON
     #[arg(long)]
@@ -281,7 +281,7 @@ pub(super) struct BenchArgs {
     /// The model
     pub(super) model: PathBuf,
     /// Timed runs, after a warm-up
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one())]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one::<usize>())]
     pub(super) iters: usize,
     /// Also times each node
     #[arg(long)]
@@ -293,7 +293,7 @@ pub(super) struct BenchArgs {
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
     /// Seconds that the measurement may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = at_least_one::<u64>())]
     pub(super) timeout: u64,
     /// Prints JSON
     #[arg(long)]
@@ -307,7 +307,7 @@ pub(super) struct VerifyArgs {
     /// The model
     pub(super) model: PathBuf,
     /// Random inputs to try
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one::<usize>())]
     pub(super) cases: usize,
     /// Compares every value of the graph
     #[arg(long)]
@@ -322,7 +322,7 @@ pub(super) struct VerifyArgs {
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
     /// Seconds that one case may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = at_least_one::<u64>())]
     pub(super) timeout: u64,
     #[command(flatten)]
     pub(super) compile: CompileArgs,
@@ -378,7 +378,7 @@ pub(super) struct TestArgs {
     #[arg(long, value_name = "N")]
     pub(super) jobs: Option<usize>,
     /// Seconds that one data set may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = at_least_one::<u64>())]
     pub(super) timeout: u64,
     /// Writes the results as JSON
     #[arg(long, value_name = "FILE")]

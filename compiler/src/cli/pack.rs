@@ -3,15 +3,14 @@
 use super::args::PackArgs;
 use super::{Failure, Outcome, term};
 use crate::memory::solve::Options;
-use crate::memory::solve::csv::{pack, parse};
+use crate::memory::solve::csv::{pack, write};
 
 /// The command.
 pub(super) fn command(args: &PackArgs) -> Outcome {
     let text = std::fs::read_to_string(&args.file)
         .map_err(|e| Failure::Misuse(format!("cannot read {}: {e}", args.file.display())))?;
     match pack(&text, args.capacity, &Options::thorough()) {
-        Ok((_, solution)) if args.json => {
-            let rows = parse(&text).unwrap_or_default();
+        Ok((rows, solution)) if args.json => {
             let buffers = rows.iter().zip(&solution.offsets);
             let buffers: Vec<_> = buffers.map(|(row, at)| serde_json::json!({ "id": row.id, "offset": at })).collect();
             let json = serde_json::json!({
@@ -20,8 +19,8 @@ pub(super) fn command(args: &PackArgs) -> Outcome {
             term::result(&format!("{json:#}"));
             Ok(())
         }
-        Ok((table, _)) => {
-            term::result(table.trim_end());
+        Ok((rows, solution)) => {
+            term::result(write(&rows, &solution.offsets).trim_end());
             Ok(())
         }
         Err(e) if e.exit_code() == 1 => Err(Failure::short(e.to_string())),

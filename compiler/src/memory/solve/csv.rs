@@ -158,13 +158,8 @@ impl fmt::Display for PackError {
 
 impl std::error::Error for PackError {}
 
-/// `kilnc pack`: reads buffers, places them within `capacity` bytes, writes them with offsets.
-pub fn pack_command(csv_text: &str, capacity: u64) -> Result<String, PackError> {
-    pack(csv_text, capacity, &Options::thorough()).map(|(text, _)| text)
-}
-
-/// [`pack_command`] with options, and with the solution beside the text.
-pub fn pack(csv_text: &str, capacity: u64, options: &Options) -> Result<(String, Solution), PackError> {
+/// `kilnc pack`: reads buffers and places them within `capacity` bytes; [`write`] prints both.
+pub fn pack(csv_text: &str, capacity: u64, options: &Options) -> Result<(Vec<Row>, Solution), PackError> {
     let rows = parse(csv_text).map_err(PackError::Input)?;
     let buffers: Vec<Buffer> = rows.iter().map(|row| row.buffer).collect();
     let problem = Problem::from_intervals(&buffers).map_err(|error| PackError::Input(CsvError::Problem(error)))?;
@@ -172,7 +167,7 @@ pub fn pack(csv_text: &str, capacity: u64, options: &Options) -> Result<(String,
         let culprits = unfit.culprits.iter().map(|&i| rows[i].id.clone()).collect();
         PackError::Unfit { unfit, culprits }
     })?;
-    Ok((write(&rows, &solution.offsets), solution))
+    Ok((rows, solution))
 }
 
 #[cfg(test)]
@@ -206,16 +201,18 @@ mod tests {
     #[test]
     fn packs_and_exits() {
         let text = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n";
-        let (written, solution) = pack(text, 12, &Options::default()).unwrap();
+        let (rows, solution) = pack(text, 12, &Options::default()).unwrap();
+        let written = write(&rows, &solution.offsets);
         assert_eq!(solution.height, 12);
         assert!(written.starts_with("id,lower,upper,size,offset\nb1,0,3,4,"));
         assert_eq!(parse(&written).unwrap(), parse(text).unwrap());
-        let unfit = pack_command(text, 11).unwrap_err();
+        let unfit = pack(text, 11, &Options::thorough()).unwrap_err();
         assert_eq!(unfit.exit_code(), 1);
         assert_eq!(unfit.to_string(), "11 bytes are too few: 12 are alive at once; alive at the peak: b1, b3, b5");
         let huge = format!("id,lower,upper,size\na,0,1,{0}\nb,0,1,{0}\n", u64::MAX);
-        let error = pack_command(&huge, 1).unwrap_err();
+        let error = pack(&huge, 1, &Options::thorough()).unwrap_err();
         assert_eq!((error.exit_code(), error.to_string().as_str()), (2, "the sizes add up to more than 2^62 bytes"));
-        assert_eq!(pack_command("id,lower,upper,size\n", 0).unwrap(), "id,lower,upper,size,offset\n");
+        let (rows, solution) = pack("id,lower,upper,size\n", 0, &Options::thorough()).unwrap();
+        assert_eq!(write(&rows, &solution.offsets), "id,lower,upper,size,offset\n");
     }
 }

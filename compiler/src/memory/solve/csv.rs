@@ -158,7 +158,7 @@ impl fmt::Display for PackError {
 
 impl std::error::Error for PackError {}
 
-/// `kilnc pack`: reads buffers and places them within `capacity` bytes; [`write`] prints both.
+/// `kilnc pack`: reads buffers and places them within `capacity` bytes; [`write()`] prints both.
 pub fn pack(csv_text: &str, capacity: u64, options: &Options) -> Result<(Vec<Row>, Solution), PackError> {
     let rows = parse(csv_text).map_err(PackError::Input)?;
     let buffers: Vec<Buffer> = rows.iter().map(|row| row.buffer).collect();

@@ -25,6 +25,7 @@ pub(crate) struct Emission {
     /// 0x80 for signed results.
     pub(crate) flip: u8,
     /// Whether every factor is small enough that no scaled sum leaves `i32`.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "conversions saturate elsewhere"))]
     pub(crate) small: bool,
 }
 

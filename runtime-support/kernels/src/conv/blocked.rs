@@ -11,7 +11,7 @@
 
 use super::band;
 use super::geometry::{ConvShape, Plan};
-use super::tile::{TileArgs, Tiling};
+use super::tile::{Ahead, TileArgs, Tiling};
 use super::transpose::Transposed;
 use crate::descriptor::part_end;
 use crate::{Activation, Fault, Isa, PartOut, activation, kernel};
@@ -287,7 +287,7 @@ impl Operands<'_> {
             phases: 1,
             x_wrap: 0,
             w_block: 0,
-            ahead: core::ptr::null(),
+            ahead: Ahead::NOTHING,
             bias_block: if self.bias.is_some() { 16 } else { 0 },
             y_block: 0,
             low: self.clamp.0,
@@ -309,6 +309,7 @@ impl Operands<'_> {
         y_advance: usize,
     ) {
         let (mut done, mut tiling) = (0, Tiling::choose::<LANE>(isa, cols, blocks));
+        let channels = args.ic_blocks * args.kh * args.kw * LANE;
         while done < blocks {
             if blocks - done < tiling.blocks() {
                 tiling = Tiling::choose::<LANE>(isa, cols, blocks - done);
@@ -320,18 +321,21 @@ impl Operands<'_> {
                 y: args.y.wrapping_add(done * args.y_block),
                 residual: step(args.residual, done * args.y_block),
                 ahead: match done + tiling.blocks() {
-                    next if next < blocks => args.w.wrapping_add(next * args.w_block),
-                    _ => args.ahead,
-                },
+                    next if next < blocks => {
+                        let len = tiling.blocks().min(blocks - next) * args.w_block;
+                        Ahead::new(args.w.wrapping_add(next * args.w_block), len)
+                    }
+                    _ => args.ahead.limited(tiling.blocks() * args.w_block),
+                }
+                .shared_by(rows * tiling.count(cols), channels),
                 ..args
             };
             for _ in 0..rows {
                 // SAFETY: the caller's promise.
-                unsafe { tiling.run::<LANE>(&args, cols) };
+                args.ahead = unsafe { tiling.run::<LANE>(&args, cols) };
                 args.x = args.x.wrapping_add(x_advance);
                 args.y = args.y.wrapping_add(y_advance);
                 args.residual = step(args.residual, y_advance);
-                args.ahead = core::ptr::null();
             }
             done += tiling.blocks();
         }

@@ -12,6 +12,8 @@ mod plain;
 mod reference;
 mod rows;
 mod sweep;
+#[cfg(target_arch = "x86_64")]
+mod tall;
 #[cfg(all(test, feature = "alloc"))]
 pub(crate) mod tests;
 mod tile;

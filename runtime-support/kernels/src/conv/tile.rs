@@ -6,6 +6,8 @@
 //!
 //! Invariant: only the first `ic_last` channels of the last input block are read, so pad lanes reach nothing.
 
+#[cfg(target_arch = "x86_64")]
+use super::tall;
 use crate::Isa;
 use crate::simd::{F32x16, Simd, prefetch};
 
@@ -48,8 +50,8 @@ pub(crate) struct TileArgs {
     pub(crate) x_wrap: usize,
     /// Weights from one output block to the next.
     pub(crate) w_block: usize,
-    /// Weights that will be wanted next: the first tile of a run asks for as many as it reads. Any address, or null.
-    pub(crate) ahead: *const f32,
+    /// Weights that will be wanted next, of which the tiles ask for a share each. Any addresses.
+    pub(crate) ahead: Ahead,
     /// Elements from one block's bias to the next: 16, or 0 where there is none.
     pub(crate) bias_block: usize,
     /// Elements from one output block to the next, in `y` and `residual`.
@@ -60,8 +62,149 @@ pub(crate) struct TileArgs {
     pub(crate) high: f32,
 }
 
-/// A compiled tile.
-pub(crate) type TileFn = unsafe fn(&TileArgs);
+/// Memory to ask for ahead, little by little: all at once would fill the few slots that a core has for lines on their way, and
+/// then the tile would wait for memory while the tiles after it, which find their weights near, ask for nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead {
+    pub(super) next: *const f32,
+    end: *const f32,
+    /// Cache lines to ask for every [`QUAD`] channels.
+    lines: usize,
+}
+
+/// Channels between two looks ahead.
+const QUAD: usize = 4;
+
+impl Ahead {
+    pub(crate) const NOTHING: Self = Self { next: core::ptr::null(), end: core::ptr::null(), lines: 0 };
+
+    /// `len` floats from `next`; no rate is set.
+    pub(crate) fn new(next: *const f32, len: usize) -> Self {
+        Self { next, end: next.wrapping_add(len), lines: 0 }
+    }
+
+    /// At most `len` floats of it.
+    pub(crate) fn limited(self, len: usize) -> Self {
+        Self { end: self.end.min(self.next.wrapping_add(len)), ..self }
+    }
+
+    /// Shared by `tiles` tiles of `channels` channels (all taps' and blocks') each.
+    pub(crate) fn shared_by(self, tiles: usize, channels: usize) -> Self {
+        let lines = (self.end as usize).saturating_sub(self.next as usize).div_ceil(64);
+        Self { lines: lines.div_ceil((tiles * channels.div_ceil(QUAD)).max(1)), ..self }
+    }
+
+    /// The next line to ask for, and how many to ask for after four channels.
+    #[inline(always)]
+    pub(super) fn due(&self) -> (*const f32, usize) {
+        (self.next, if self.next < self.end { self.lines } else { 0 })
+    }
+
+    /// Asks for what is due.
+    #[inline(always)]
+    pub(super) fn look(&mut self) {
+        let (mut next, lines) = self.due();
+        for _ in 0..lines {
+            prefetch(next);
+            next = next.wrapping_add(16);
+        }
+        self.next = next;
+    }
+}
+
+/// A compiled tile. Returns what is still to be asked for.
+pub(crate) type TileFn = unsafe fn(&TileArgs) -> Ahead;
+
+/// The taps of all input blocks, in the order of the packed weights.
+pub(super) struct Taps {
+    blocks: usize,
+    block: *const f32,
+    row: *const f32,
+    x: *const f32,
+    w: *const f32,
+    ky: usize,
+    kx: usize,
+    phase: usize,
+}
+
+impl Taps {
+    /// From the first tap of the tile whose first pixel is `x`.
+    #[inline(always)]
+    pub(super) fn of(a: &TileArgs, x: *const f32) -> Self {
+        // A phase of a transposed convolution may have no taps.
+        let blocks = if a.kh * a.kw == 0 { 0 } else { a.ic_blocks };
+        Self { blocks, block: x, row: x, x, w: a.w, ky: 0, kx: 0, phase: 0 }
+    }
+
+    /// The next tap's input and weights, and its number of channels of `LANE`.
+    #[inline(always)]
+    pub(super) fn next<const LANE: usize>(&mut self, a: &TileArgs) -> Option<(*const f32, *const f32, usize)> {
+        if self.blocks == 0 {
+            return None;
+        }
+        let at = (self.x, self.w, if self.blocks == 1 { a.ic_last } else { LANE });
+        self.w = self.w.wrapping_add(LANE * 16);
+        self.x = self.x.wrapping_add(a.x_tap);
+        self.phase += a.phase_step;
+        if self.phase >= a.phases {
+            self.phase -= a.phases;
+            self.x = self.x.wrapping_add(a.x_wrap);
+        }
+        self.kx += 1;
+        if self.kx == a.kw {
+            (self.kx, self.phase, self.row) = (0, 0, self.row.wrapping_add(a.x_row));
+            self.ky += 1;
+            if self.ky == a.kh {
+                (self.ky, self.block) = (0, self.block.wrapping_add(a.x_block));
+                self.blocks -= 1;
+                self.row = self.block;
+            }
+            self.x = self.row;
+        }
+        Some(at)
+    }
+}
+
+/// What the sums start from.
+///
+/// # Safety
+/// `B` blocks of bias are valid.
+#[inline(always)]
+pub(super) unsafe fn first<S: Simd, const Q: usize, const B: usize>(s: S, a: &TileArgs) -> [[S::F32; Q]; B] {
+    let mut acc = [[s.zero(); Q]; B];
+    for b in 0..B {
+        // SAFETY: the caller's promise.
+        acc[b] = [unsafe { s.load(a.bias.add(b * a.bias_block)) }; Q];
+    }
+    acc
+}
+
+/// Writes the sums of tile `t`: residual added, clamped.
+///
+/// # Safety
+/// The tile's output pixels are valid, and the residual's unless it is null.
+#[inline(always)]
+pub(super) unsafe fn last<S: Simd, const Q: usize, const B: usize>(
+    s: S,
+    a: &TileArgs,
+    t: usize,
+    acc: [[S::F32; Q]; B],
+) {
+    let (low, high) = (s.splat(a.low), s.splat(a.high));
+    for b in 0..B {
+        let at = t * Q * a.y_step + b * a.y_block;
+        for q in 0..Q {
+            let mut v = acc[b][q];
+            // SAFETY: the caller's promise.
+            unsafe {
+                if !a.residual.is_null() {
+                    v = v + s.load(a.residual.add(at + q * a.y_step));
+                }
+                high.min(low.max(v)).store(a.y.add(at + q * a.y_step));
+            }
+        }
+    }
+}
 
 /// `LANE` is the number of input channels side by side (16 or 1).
 ///
@@ -69,93 +212,62 @@ pub(crate) type TileFn = unsafe fn(&TileArgs);
 /// Every address that the arguments span is valid: input pixels `0..n_tiles·Q` at each tap of each block's channels,
 /// `B` blocks of packed weights and bias, `B` blocks of `n_tiles·Q` pixels in `y`, and in `residual` unless it is null.
 #[inline(always)]
-unsafe fn tile<S: Simd, const LANE: usize, const Q: usize, const B: usize>(s: S, a: &TileArgs) {
-    let (low, high) = (s.splat(a.low), s.splat(a.high));
+unsafe fn tile<S: Simd, const LANE: usize, const Q: usize, const B: usize>(s: S, a: &TileArgs) -> Ahead {
+    let mut ahead = a.ahead;
     for t in 0..a.n_tiles {
-        let x_tile = a.x.wrapping_add(t * Q * LANE);
-        let mut acc = [[s.zero(); Q]; B];
-        for b in 0..B {
-            // SAFETY: the caller vouches for `B` blocks of bias.
-            acc[b] = [unsafe { s.load(a.bias.add(b * a.bias_block)) }; Q];
-        }
-        let mut w = a.w;
-        let (mut ahead, ahead_step) = if t > 0 || a.ahead.is_null() { (a.w, 0) } else { (a.ahead, B * 16) };
-        for block in 0..a.ic_blocks {
-            let channels = if block + 1 == a.ic_blocks { a.ic_last } else { LANE };
-            let x_block = x_tile.wrapping_add(block.wrapping_mul(a.x_block));
-            for ky in 0..a.kh {
-                let mut x = x_block.wrapping_add(ky.wrapping_mul(a.x_row));
-                let mut phase = 0;
-                for _ in 0..a.kw {
-                    // SAFETY: the caller vouches for the inputs and weights of every tap and channel.
-                    unsafe {
-                        if LANE == 16 && channels == 16 && ahead_step == 0 {
-                            // Nothing to look ahead to: where a neighbour shares the core, or vectors are short, every instruction counts.
-                            for i in 0..4 {
-                                for j in 0..4 {
-                                    let c = 4 * i + j;
-                                    step::<S, LANE, Q, B, false>(
-                                        s,
-                                        x.add(c),
-                                        w.add(c * 16),
-                                        a.w_block,
-                                        ahead,
-                                        &mut acc,
-                                    );
-                                }
-                            }
-                        } else if LANE == 16 && channels == 16 {
-                            for i in 0..4 {
-                                for j in 0..4 {
-                                    let c = 4 * i + j;
-                                    step::<S, LANE, Q, B, true>(s, x.add(c), w.add(c * 16), a.w_block, ahead, &mut acc);
-                                    ahead = ahead.wrapping_add(ahead_step);
-                                }
-                            }
-                        } else {
-                            for c in 0..channels {
-                                step::<S, LANE, Q, B, true>(s, x.add(c), w.add(c * 16), a.w_block, ahead, &mut acc);
-                                ahead = ahead.wrapping_add(ahead_step);
-                            }
+        // SAFETY: the caller vouches for the inputs and weights of every tap and channel, and for bias, output and residual.
+        unsafe {
+            let mut acc = first::<S, Q, B>(s, a);
+            let mut taps = Taps::of(a, a.x.wrapping_add(t * Q * LANE));
+            while let Some((x, w, channels)) = taps.next::<LANE>(a) {
+                if LANE == 16 && channels == 16 {
+                    for i in 0..16 / QUAD {
+                        for j in 0..QUAD {
+                            let c = QUAD * i + j;
+                            step::<S, LANE, Q, B>(s, x.add(c), w.add(c * 16), a.w_block, &mut acc);
                         }
+                        ahead.look();
                     }
-                    w = w.wrapping_add(LANE * 16);
-                    x = x.wrapping_add(a.x_tap);
-                    phase += a.phase_step;
-                    if phase >= a.phases {
-                        phase -= a.phases;
-                        x = x.wrapping_add(a.x_wrap);
-                    }
+                } else {
+                    steps::<S, LANE, Q, B>(s, a, x, w, channels, &mut acc);
+                    ahead.look();
                 }
             }
+            last(s, a, t, acc);
         }
-        for b in 0..B {
-            let at = t * Q * a.y_step + b * a.y_block;
-            for q in 0..Q {
-                let mut v = acc[b][q];
-                // SAFETY: the caller vouches for the output pixels, and for the residual's unless it is null.
-                unsafe {
-                    if !a.residual.is_null() {
-                        v = v + s.load(a.residual.add(at + q * a.y_step));
-                    }
-                    high.min(low.max(v)).store(a.y.add(at + q * a.y_step));
-                }
-            }
-        }
+    }
+    ahead
+}
+
+/// The first `channels` input channels at one tap, one by one.
+///
+/// # Safety
+/// As for [`step`], of each channel.
+#[inline(always)]
+pub(super) unsafe fn steps<S: Simd, const LANE: usize, const Q: usize, const B: usize>(
+    s: S,
+    a: &TileArgs,
+    x: *const f32,
+    w: *const f32,
+    channels: usize,
+    acc: &mut [[S::F32; Q]; B],
+) {
+    for c in 0..channels {
+        // SAFETY: the caller's promise.
+        unsafe { step::<S, LANE, Q, B>(s, x.add(c), w.add(c * 16), a.w_block, acc) };
     }
 }
 
-/// One input channel at one tap; `AHEAD`: with a look at what is wanted next.
+/// One input channel at one tap.
 ///
 /// # Safety
 /// `x` is valid at `q·LANE` for `q < Q`, `w` for 16 weights at `b·w_block` for `b < B`.
 #[inline(always)]
-unsafe fn step<S: Simd, const LANE: usize, const Q: usize, const B: usize, const AHEAD: bool>(
+unsafe fn step<S: Simd, const LANE: usize, const Q: usize, const B: usize>(
     s: S,
     x: *const f32,
     w: *const f32,
     w_block: usize,
-    ahead: *const f32,
     acc: &mut [[S::F32; Q]; B],
 ) {
     // SAFETY: the caller's promise.
@@ -163,9 +275,6 @@ unsafe fn step<S: Simd, const LANE: usize, const Q: usize, const B: usize, const
         let mut weights = [s.zero(); B];
         for b in 0..B {
             weights[b] = s.load(w.add(b * w_block));
-            if AHEAD {
-                prefetch(ahead.wrapping_add(b * 16));
-            }
         }
         for q in 0..Q {
             let v = s.splat(*x.add(q * LANE));
@@ -182,7 +291,7 @@ macro_rules! compiled {
         /// # Safety
         /// As for `tile`, and the instruction set runs here.
         $(#[$attr])*
-        unsafe fn $name<const LANE: usize, const Q: usize, const B: usize>(a: &TileArgs) {
+        unsafe fn $name<const LANE: usize, const Q: usize, const B: usize>(a: &TileArgs) -> Ahead {
             // SAFETY: the caller's promise.
             unsafe { tile::<$set, LANE, Q, B>($token, a) }
         }
@@ -200,8 +309,8 @@ compiled!(scalar, crate::simd::scalar::Scalar, crate::simd::scalar::Scalar,);
 type Tiles = &'static [(usize, &'static [TileFn])];
 
 macro_rules! tiles {
-    ($f:ident, $lane:literal, $(($b:literal: $($q:literal)*))*) => {
-        &[$(($b, &[$($f::<$lane, $q, $b> as TileFn),*] as &[TileFn])),*]
+    ($f:ident, $lane:literal, $(($b:literal: $($q:literal)* $([$($tall:ident)*])?))*) => {
+        &[$(($b, &[$($f::<$lane, $q, $b> as TileFn),* $($(, tall::$tall as TileFn)*)?] as &[TileFn])),*]
     };
 }
 
@@ -214,7 +323,13 @@ fn tiles<const LANE: usize>(isa: Isa) -> Tiles {
     }
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => both!(avx512
+        Isa::Avx512 if LANE == 16 => tiles!(avx512, 16,
+            (1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
+            (2: 1 2 3 4 5 6 [tall_7x2 tall_8x2 tall_9x2 tall_10x2 tall_11x2 tall_12x2 tall_13x2 tall_14x2])
+            (3: 1 2 3 4 5 6 [tall_7x3 tall_8x3 tall_9x3])
+            (4: 1 2 3 [tall_4x4 tall_5x4 tall_6x4])),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => tiles!(avx512, 1,
             (1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
             (2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
             (3: 1 2 3 4 5 6 7 8 9)
@@ -253,23 +368,28 @@ impl Tiling {
         self.blocks
     }
 
-    /// Covers `cols` pixels from the arguments' start, by tiles of two widths that differ by one.
+    /// Tiles that cover `cols` pixels.
+    pub(crate) fn count(&self, cols: usize) -> usize {
+        cols.div_ceil(self.row.len())
+    }
+
+    /// Covers `cols` pixels from the arguments' start, by tiles of two widths that differ by one. Returns what is still to be
+    /// asked for.
     ///
     /// # Safety
     /// As for `tile` over all `cols` pixels; the tiling was chosen for an instruction set that runs here.
-    pub(crate) unsafe fn run<const LANE: usize>(&self, a: &TileArgs, cols: usize) {
-        let n_tiles = cols.div_ceil(self.row.len());
+    pub(crate) unsafe fn run<const LANE: usize>(&self, a: &TileArgs, cols: usize) -> Ahead {
+        let mut a = *a;
+        let n_tiles = self.count(cols);
         if n_tiles == 0 {
-            return;
+            return a.ahead;
         }
         let (q, wider) = (cols / n_tiles, cols % n_tiles);
-        let mut a = *a;
         for (q, n) in [(q + 1, wider), (q, n_tiles - wider)] {
             if n > 0 {
                 a.n_tiles = n;
                 // SAFETY: the caller's promise; the widths add up to `cols`.
-                unsafe { self.row[q - 1](&a) };
-                a.ahead = core::ptr::null();
+                a.ahead = unsafe { self.row[q - 1](&a) };
                 a.x = a.x.wrapping_add(n * q * LANE);
                 a.y = a.y.wrapping_add(n * q * a.y_step);
                 if !a.residual.is_null() {
@@ -277,6 +397,7 @@ impl Tiling {
                 }
             }
         }
+        a.ahead
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) use four::{FAR, NEAR};
 
 use super::blocked::Operands;
 use super::geometry::{ConvShape, at_least_1};
-use super::tile::TileArgs;
+use super::tile::{Ahead, TileArgs};
 use crate::descriptor::part_end;
 use crate::simd::{F32x16, LANES, Simd};
 use crate::{Activation, Fault, Isa, PartOut, activation, kernel};
@@ -113,7 +113,15 @@ pub const fn conv_winograd_tile(s: ConvShape) -> Option<usize> {
     if !fits || s.ic < 16 || s.oc < 16 || s.n * s.oh * s.ow < 36 || s.oh < 4 || s.ow < 4 {
         return None;
     }
-    if s.oh >= 8 && s.ow >= 8 { Some(4) } else { Some(2) }
+    if cost(&s, 4) <= cost(&s, 2) { Some(4) } else { Some(2) }
+}
+
+/// Products of a pair of channels, and the reading of its weights in products: 20 a float (10 operations a byte), unless all weights
+/// are few enough to stay in a cache.
+const fn cost(s: &ConvShape, tile: usize) -> usize {
+    let tiles = s.n * s.oh.div_ceil(tile) * s.ow.div_ceil(tile);
+    let reading = if s.ic * s.oc <= 64 * 64 { 0 } else { 20 };
+    positions(tile) * (tiles + reading)
 }
 
 /// Units of work of a [`ConvWinograd`]: batch · bands · output blocks. Only its channels, output's extents, batch and tile count.
@@ -215,7 +223,11 @@ fn conv_winograd(
                 phases: 1,
                 x_wrap: 0,
                 w_block,
-                ahead: if k + 1 < positions { products(k + 1, first) } else { products(0, first + blocks) },
+                ahead: if k + 1 < positions {
+                    Ahead::new(products(k + 1, first), blocks * w_block)
+                } else {
+                    Ahead::new(products(0, first + blocks), blocks * w_block)
+                },
                 bias_block: 0,
                 y_block: plan.tiles() * 16,
                 low: f32::NEG_INFINITY,

@@ -61,7 +61,10 @@ pub fn import(model: &onnx::Model, options: &ImportOptions) -> Result<Graph, Com
                     id = expect_value(&mut graph, id, &info.name, t);
                 } else {
                     match value_bounds(&graph, id, options) {
-                        Ok(Some(bounds)) => id = read_values(&mut graph, id, &bounds),
+                        Ok(Some(bounds)) => match only_value(&graph, id, &bounds) {
+                            Some(t) => id = expect_value(&mut graph, id, &info.name, &t),
+                            None => id = read_values(&mut graph, id, &bounds),
+                        },
                         Ok(None) => {}
                         Err(e) => errors.push(e.at(format!("graph input \"{}\"", info.name))),
                     }
@@ -121,6 +124,21 @@ fn value_bounds(
         }
     });
     bounds.collect::<Result<Vec<_>, _>>().map(Some)
+}
+
+/// A value of few integers whose elements each have one value.
+fn only_value(graph: &Graph, v: ValueId, bounds: &[(i64, i64)]) -> Option<Tensor> {
+    if bounds.iter().any(|(a, b)| a != b) {
+        return None;
+    }
+    let ty = graph.tensor_type(v).ok()?;
+    let dims = vec![bounds.len(); ty.rank()];
+    let ints = bounds.iter().map(|b| b.0);
+    match ty.dtype {
+        Dtype::I64 => Some(Tensor::from_i64s(&dims, &ints.collect::<Vec<_>>())),
+        Dtype::I32 => Some(Tensor::from_i32s(&dims, &ints.map(|v| i32::try_from(v).ok()).collect::<Option<Vec<_>>>()?)),
+        _ => None,
+    }
 }
 
 /// Ranges are as long as their operands say in the run: the bounds that the user gives their lengths become their declared types.
@@ -251,6 +269,21 @@ pub fn check_dims(model: &onnx::Model, options: &ImportOptions) -> Result<(), Co
         _ => None,
     });
     let lengths: Vec<String> = named.chain(lengths.iter().cloned()).collect();
+    for (name, _) in options.dims.iter().filter(|(name, _)| !free.contains(*name)) {
+        let element = name.strip_suffix(']').and_then(|n| n.rsplit_once('['));
+        let Some((input, Ok(i))) = element.map(|(input, i)| (input, i.parse::<u64>())) else { continue };
+        let Some(info) = model.graph.inputs.iter().find(|info| info.name == input) else { continue };
+        let Some(onnx::Type::Tensor(_, Some(dims))) = &info.ty else { continue };
+        let n = match dims.as_slice() {
+            [] => Some(1),
+            [onnx::Dim::Known(n)] => u64::try_from(*n).ok(),
+            _ => None,
+        };
+        if let Some(n) = n.filter(|n| i >= *n) {
+            let message = format!("input \"{input}\" has {n} elements, counted from 0");
+            errors.push(import_error(message).at(format!("dim \"{name}\"")));
+        }
+    }
     let is_element = |name: &str| name.ends_with(']') && elements.iter().any(|e| name.starts_with(e.as_str()));
     for name in
         options.dims.keys().filter(|name| !free.contains(*name) && !is_element(name) && !lengths.contains(*name))
@@ -641,6 +674,13 @@ mod tests {
         let one = with(&[("shape[0]", DimBound::Range(1, 8))]);
         let text = import(&model, &one).unwrap_err().to_string();
         assert!(text.contains("\"shape[1]\" needs bounds"), "{text}");
+        // Values that are known are constants, and checked.
+        let known = with(&[("shape[0]", DimBound::Fixed(5)), ("shape[1]", DimBound::Fixed(3))]);
+        let graph = import(&model, &known).unwrap();
+        assert!(graph.nodes[0].is_kiln("Expect"));
+        assert_eq!(graph.constant(graph.nodes[0].input(1).unwrap()).unwrap().to_ints(), Some(vec![5, 3]));
+        let beyond = with(&[("shape[2]", DimBound::Fixed(5))]);
+        assert!(check_dims(&model, &beyond).unwrap_err().to_string().contains("has 2 elements"));
         let misspelt = with(&[("size[0]", DimBound::Fixed(1))]);
         assert!(check_dims(&model, &misspelt).is_err());
         // Too many elements to be sizes.

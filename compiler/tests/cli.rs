@@ -58,6 +58,7 @@ impl Drop for Folder {
 #[test]
 fn wrong_use_is_2_and_help_is_0() {
     let affine = model("affine");
+    let given = format!("x={}/test_data_set_0/input_0.pb", fixture("affine"));
     let no_placement = format!("{}/Cargo.toml", env!("CARGO_MANIFEST_DIR"));
     for (args, want) in [
         (&["--help"][..], 0),
@@ -101,6 +102,10 @@ fn wrong_use_is_2_and_help_is_0() {
         (&["run", &affine, "--input", "x"], 2),
         (&["run", &affine, "--input", "x=/nowhere.npy"], 2),
         (&["run", &affine, "--input", "z=/nowhere.npy"], 2),
+        (&["run", &affine, "--input", &given, "--input", &given], 2),
+        (&["test", &fixture("affine"), "--rtol", "nan"], 2),
+        (&["test", &fixture("affine"), "--atol", "inf"], 2),
+        (&["plan", &affine, "--target", "soc-npu", "--load-placement", "f", "--objective", "sum"], 2),
         (&["pack", "/nowhere.csv", "--capacity", "3"], 2),
         (&["target", "show", "host"], 0),
         (&["target", "show", "soc-npu"], 0),

@@ -83,7 +83,7 @@ pub(super) struct CompileArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) save_placement: Option<PathBuf>,
     /// Takes the placement from a file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["placement", "objective", "pin"])]
     load_placement: Option<PathBuf>,
     /// One arena for all, or a region for each branch: shared or branch
     #[arg(long, value_name = "WHICH")]
@@ -142,10 +142,11 @@ impl CompileArgs {
         options.profile = self.profile.as_ref().map(|path| profile(path)).transpose()?;
         check_options(&options).map_err(Failure::Misuse)?;
         if options.machine.target.n_devices() == 1 {
-            for (given, flag) in
-                [(&self.save_placement, "--save-placement"), (&self.load_placement, "--load-placement")]
-            {
-                if given.is_some() {
+            for (given, flag) in [
+                (self.save_placement.is_some(), "--save-placement"),
+                (self.load_placement.is_some(), "--load-placement"),
+            ] {
+                if given {
                     let why = format!("{flag}: target \"{}\" has one device, there is nothing to place", self.target);
                     return Err(Failure::Misuse(why));
                 }
@@ -201,7 +202,12 @@ fn at_least_one<T: TryFrom<u64>>() -> clap::builder::RangedU64ValueParser<T> {
 }
 
 fn parse_dim(text: &str) -> Option<(String, DimBound)> {
-    let (name, size) = text.split_once('=').filter(|(name, _)| !name.is_empty())?;
+    // A name may have the sign too; a size is a number.
+    let (name, size) = match text.rsplit_once("..=") {
+        Some((start, _)) => text.split_at(start.rfind('=')?),
+        None => text.split_at(text.rfind('=')?),
+    };
+    let (name, size) = Some((name, &size[1..])).filter(|(name, _)| !name.is_empty())?;
     let bound = match size.split_once("..") {
         None => DimBound::Fixed(size.trim().parse().ok()?),
         Some((a, b)) => DimBound::Range(a.trim().parse().ok()?, b.trim_start_matches('=').trim().parse().ok()?),
@@ -403,7 +409,9 @@ mod tests {
             ("n=3", Some(("n", DimBound::Fixed(3)))),
             ("seq=1..128", Some(("seq", DimBound::Range(1, 128)))),
             ("seq=1..=128", Some(("seq", DimBound::Range(1, 128)))),
-            ("a=b=3", None),
+            ("a=b=3", Some(("a=b", DimBound::Fixed(3)))),
+            ("a=b[0]=1..=3", Some(("a=b[0]", DimBound::Range(1, 3)))),
+            ("a=..=3", None),
             ("=3", None),
             ("n", None),
             ("n=x", None),

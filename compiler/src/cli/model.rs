@@ -57,6 +57,9 @@ pub(super) fn given_inputs(
     for text in texts {
         let fail = |what: String| Failure::Misuse(format!("--input {text}: {what}"));
         let (name, path) = text.rsplit_once('=').ok_or_else(|| fail("expected NAME=FILE".into()))?;
+        if out.iter().any(|(given, _): &Given| given == name) {
+            return Err(fail(format!("\"{name}\" is given twice")));
+        }
         let i = names.iter().position(|n| *n == name);
         let i = i.ok_or_else(|| fail(format!("the model has no such input (it has {names:?})")))?;
         let bytes = std::fs::read(path).map_err(|e| fail(e.to_string()))?;

@@ -68,8 +68,8 @@ pub(super) fn command(args: &TestArgs) -> Outcome {
     }
     let options = args.compile.options("model")?;
     let jobs = super::jobs(args.jobs)?;
-    if !(args.rtol >= 0.0 && args.atol >= 0.0) {
-        return Err(Failure::misuse("--rtol and --atol must not be negative"));
+    if ![args.rtol, args.atol].iter().all(|t| t.is_finite() && *t >= 0.0) {
+        return Err(Failure::misuse("--rtol and --atol must be finite numbers of at least 0"));
     }
     let mut all = Vec::new();
     for folder in &args.folders {

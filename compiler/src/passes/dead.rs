@@ -9,11 +9,14 @@ pub fn remove_dead(graph: &mut Graph) {
     let mut live: HashSet<ValueId> = graph.outputs.iter().map(|(_, v)| *v).collect();
     let mut kept = Vec::with_capacity(graph.nodes.len());
     for mut node in std::mem::take(&mut graph.nodes).into_iter().rev() {
-        // A check of an input has no result and stays.
-        if !node.is_kiln("Expect") && !node.outputs.iter().flatten().any(|v| live.contains(v)) {
+        // A check of a value stays, whether what it has found is wanted or not.
+        if !node.is_kiln("Expect")
+            && !node.is_kiln("ReadInts")
+            && !node.outputs.iter().flatten().any(|v| live.contains(v))
+        {
             continue;
         }
-        for output in &mut node.outputs {
+        for output in node.outputs.iter_mut().filter(|_| node.op != "ReadInts") {
             if output.is_some_and(|v| !live.contains(&v)) {
                 *output = None;
             }

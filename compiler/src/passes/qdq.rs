@@ -7,7 +7,7 @@
 //! Numerics: as ONNX Runtime's own fusion, code by code (`ops::int_conv`, `ops::int_matmul`, `ops::qlinear`).
 
 use super::rewrite::{Uses, activation_of, node_like};
-use crate::ir::{Attr, Dim, Graph, Node, Tensor, ValueId};
+use crate::ir::{Attr, Dim, Graph, Node, Tensor, Value, ValueId};
 use crate::ops::quant::{const_f32s, limits};
 use crate::ops::view::NodeView;
 use kiln_kernels::{Activation, Dtype};
@@ -21,17 +21,24 @@ pub fn fuse_qdq(graph: &mut Graph) {
         return;
     }
     let uses = Uses::of(graph);
+    let mut added = Vec::new();
     for i in 0..graph.nodes.len() {
         let found = if graph.nodes[i].is("QuantizeLinear") {
             quantized(graph, &uses, i)
         } else if graph.nodes[i].is("MatMul") || graph.nodes[i].is("Gemm") {
-            float_product(graph, &uses, i)
+            float_product(graph, &uses, i).map(|(node, bias)| {
+                added.extend(bias.map(|b| (i + 1, b)));
+                node
+            })
         } else {
             None
         };
         if let Some(node) = found {
             graph.nodes[i] = node;
         }
+    }
+    for (at, node) in added.into_iter().rev() {
+        graph.nodes.insert(at, node);
     }
 }
 
@@ -270,8 +277,20 @@ fn weights(graph: &Graph, uses: &Uses, v: ValueId, axis: usize) -> Option<Codes>
     Some(w)
 }
 
-/// A bias as `i32` in units of the product of the scales: codes of these units, or floats rounded to them.
-fn bias(graph: &mut Graph, uses: &Uses, v: ValueId, x: &Codes, w: &Codes, channels: usize) -> Option<ValueId> {
+/// A bias as `i32` in units of the product of the scales: codes of these units, or floats rounded to them where that is no more
+/// than 1/64 of a code of `y`, or, without `y`, nothing.
+fn bias(
+    graph: &mut Graph,
+    uses: &Uses,
+    v: ValueId,
+    [x, w]: [&Codes; 2],
+    channels: usize,
+    y: Option<&Codes>,
+) -> Option<ValueId> {
+    let most = match y {
+        Some(y) => Some(f64::from(y.number(graph)?.0.abs()) / 64.0),
+        None => None,
+    };
     let (x_scale, _) = x.number(graph)?;
     let units: Vec<f32> = const_f32s(graph.constant(w.scale)?)?.iter().map(|s| s * x_scale).collect();
     let unit = |i: usize| units[if units.len() == 1 { 0 } else { i }];
@@ -302,8 +321,10 @@ fn bias(graph: &mut Graph, uses: &Uses, v: ValueId, x: &Codes, w: &Codes, channe
         .iter()
         .enumerate()
         .map(|(i, b)| {
-            let q = (f64::from(*b) / f64::from(unit(i))).round_ties_even();
-            (q.abs() < f64::from(1 << 30)).then_some(q as i32)
+            let unit = f64::from(unit(i));
+            let q = (f64::from(*b) / unit).round_ties_even();
+            let lost = (q * unit - f64::from(*b)).abs();
+            (q.abs() < f64::from(1 << 30) && lost <= most.unwrap_or(1e-4 * unit.abs())).then_some(q as i32)
         })
         .collect();
     let name = format!("{}/bias", graph.value(v).name);
@@ -316,7 +337,7 @@ fn conv(graph: &mut Graph, uses: &Uses, node: &Node, y: &Codes, bounds: Option<(
     let channels = *graph.constant(w.x)?.dims().first()?;
     let bias = match node.input(2) {
         None => None,
-        Some(b) => Some(bias(graph, uses, b, &x, &w, channels)?),
+        Some(b) => Some(bias(graph, uses, b, [&x, &w], channels, Some(y))?),
     };
     let y_zero = y.zero_or_new(graph, &node.name)?;
     let mut inputs = x.operands().to_vec();
@@ -349,7 +370,7 @@ fn product(graph: &mut Graph, uses: &Uses, node: &Node, y: Option<&Codes>) -> Op
     }
     let c = match node.input(2) {
         None => None,
-        Some(c) => Some(bias(graph, uses, c, &x, &w, n)?),
+        Some(c) => Some(bias(graph, uses, c, [&x, &w], n, y)?),
     };
     let mut inputs = x.operands().to_vec();
     inputs.extend(w.operands());
@@ -404,14 +425,15 @@ fn biased_product(graph: &mut Graph, uses: &Uses, add: &Node, y: &Codes) -> Opti
         if b_ty.rank() == 0 || !b_ty.shape[b_ty.rank() - 1].is(n as i64) {
             continue;
         }
-        let Some(bias) = bias(graph, uses, b, &x, &w, n) else { continue };
+        let Some(bias) = bias(graph, uses, b, [&x, &w], n, Some(y)) else { continue };
         return matmul(graph, &node, &x, &w, Some(bias), Some(y));
     }
     None
 }
 
-/// A product of codes that stays in floats: nothing quantises its result.
-fn float_product(graph: &mut Graph, uses: &Uses, at: usize) -> Option<Node> {
+/// A product of codes that stays in floats: nothing quantises its result. With it the addition of a bias that is no whole number of
+/// the product's units.
+fn float_product(graph: &mut Graph, uses: &Uses, at: usize) -> Option<(Node, Option<Node>)> {
     let node = graph.nodes[at].clone();
     let v = node.output(0)?;
     // A quantisation further on takes the product with it, if anything does.
@@ -421,9 +443,22 @@ fn float_product(graph: &mut Graph, uses: &Uses, at: usize) -> Option<Node> {
     if quantises(v) || readers(v).any(between) {
         return None;
     }
-    let mut fused = product(graph, uses, &node, None)?;
-    fused.outputs = node.outputs;
-    Some(fused)
+    if let Some(mut fused) = product(graph, uses, &node, None) {
+        fused.outputs = node.outputs;
+        return Some((fused, None));
+    }
+    let c = node.input(2)?;
+    if !(NodeView { graph, node: &node }).float("beta", 1.0).is_ok_and(|b| b == 1.0) {
+        return None;
+    }
+    let mut bare = node.clone();
+    bare.inputs.truncate(2);
+    let mut fused = product(graph, uses, &bare, None)?;
+    let sums = graph.add_value(Value { name: format!("{}/product", node.name), ..graph.value(v).clone() });
+    fused.outputs = vec![Some(sums)];
+    let mut add = node_like(&node, "", "Add", 14, vec![Some(sums), Some(c)]);
+    add.outputs = node.outputs;
+    Some((fused, Some(add)))
 }
 
 fn binary(graph: &mut Graph, uses: &Uses, node: &Node, y: &Codes) -> Option<Node> {
@@ -651,6 +686,36 @@ mod tests {
         }
     }
 
+    /// Units of the products so coarse that a bias rounded to them would be seen in the result: it stays a float.
+    fn coarse_units(t: Dtype) {
+        for (op, quantised, want) in [
+            ("Gemm", false, &["QGemm", "Add"][..]),
+            ("Gemm", true, &["DequantizeLinear", "DequantizeLinear", "Gemm", "QuantizeLinear"]),
+            ("MatMul", true, &["DequantizeLinear", "DequantizeLinear", "MatMul", "Add", "QuantizeLinear"]),
+            ("Conv", true, &["DequantizeLinear", "DequantizeLinear", "Conv", "QuantizeLinear"]),
+        ] {
+            let mut g = Build::new(t);
+            let x = g.input(if op == "Conv" { &[1, 4, 1, 1] } else { &[1, 4] });
+            let x = g.dq(x, 1.0, 128);
+            let w = g.weights(Dtype::I8, if op == "Conv" { &[2, 4, 1, 1] } else { &[4, 2] }, &[1.0], 0);
+            let b = g.0.add_constant("b", Tensor::from_f32s(&[2], &[0.4, 0.3]));
+            let y = match op {
+                "MatMul" => {
+                    let y = g.node(op, vec![x, w], &[]);
+                    g.node("Add", vec![y, b], &[])
+                }
+                _ => g.node(op, vec![x, w, b], &[]),
+            };
+            if quantised {
+                g.q(y, 0.1, 128);
+            } else {
+                g.0.outputs.push(("y".into(), y));
+            }
+            let (ops, worst) = g.compare();
+            assert_eq!((ops.iter().map(String::as_str).collect::<Vec<_>>(), worst), (want.to_vec(), 0), "{op}");
+        }
+    }
+
     fn two_operands_means_and_joins(t: Dtype) {
         for (op, want) in [("Add", "QLinearAdd"), ("Mul", "QLinearMul"), ("Concat", "QLinearConcat")] {
             let mut g = Build::new(t);
@@ -739,6 +804,7 @@ mod tests {
         for t in [Dtype::U8, Dtype::I8] {
             convolution_with_bias_and_clamp(t);
             products(t);
+            coarse_units(t);
             two_operands_means_and_joins(t);
             tables_and_movements(t);
             other_readers_keep_floats(t);

@@ -96,7 +96,7 @@ pub enum Fault {
     Descriptor = 1,
     /// An index operand holds a value outside the axis it selects from.
     IndexOutOfRange = 2,
-    /// An extent found at run time exceeds the bound it was planned for.
+    /// An extent or a value found at run time lies outside of the bounds it was planned for.
     BoundExceeded = 3,
     /// Extents found at run time do not fit together.
     ShapeMismatch = 4,
@@ -137,7 +137,7 @@ impl Fault {
         match self {
             Self::Descriptor => "descriptor outside its memory (a compiler bug)",
             Self::IndexOutOfRange => "an index is out of range",
-            Self::BoundExceeded => "a size exceeds the bound it was planned for",
+            Self::BoundExceeded => "a size or value is outside of the bounds it was planned for",
             Self::ShapeMismatch => "sizes found at run time do not fit together",
             Self::Panicked => "a kernel panicked",
             Self::DivisionByZero => "integer division by zero",

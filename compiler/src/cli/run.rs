@@ -10,12 +10,18 @@ use crate::emit::unique_idents;
 use crate::facts::PortFact;
 use crate::ir::{Datum, Tensor};
 use kiln_kernels::Object;
+use std::path::Path;
 use std::time::Duration;
 
 /// The command.
 pub(super) fn command(args: &RunArgs) -> Outcome {
     let (file, mut options) = model::read(&args.model, &args.compile)?;
     let given = model::given_inputs(&args.input, &file.decoded.model, &mut options.import)?;
+    let unwritable = |path: &Path, e| Failure::Misuse(format!("cannot write {}: {e}", path.display()));
+    // Before any work is done that would be lost.
+    if let Some(folder) = &args.output_dir {
+        std::fs::create_dir_all(folder).map_err(|e| unwritable(folder, e))?;
+    }
     let progress = Progress::new(args.compile.quiet);
     let cache = Cache::new(super::cache_folder()?);
     progress.say("compiling");
@@ -43,8 +49,7 @@ pub(super) fn command(args: &RunArgs) -> Outcome {
         // NumPy's format has no strings of this kind.
         for (name, output) in files.filter(|(_, t)| t.dtype() != kiln_kernels::Dtype::Str) {
             let path = folder.join(format!("{name}.npy"));
-            let write = || std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, npy::write(&output)));
-            write().map_err(|e| Failure::Misuse(format!("cannot write {}: {e}", path.display())))?;
+            std::fs::write(&path, npy::write(&output)).map_err(|e| unwritable(&path, e))?;
         }
     }
     Ok(())

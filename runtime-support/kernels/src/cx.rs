@@ -112,6 +112,8 @@ pub enum Fault {
     NotANumber = 9,
     /// There is no memory for a string or a sequence.
     OutOfMemory = 10,
+    /// A value is not the one that the module was compiled for.
+    ValueDiffers = 11,
 }
 
 impl Fault {
@@ -128,6 +130,7 @@ impl Fault {
             8 => Self::ValueMissing,
             9 => Self::NotANumber,
             10 => Self::OutOfMemory,
+            11 => Self::ValueDiffers,
             _ => return None,
         })
     }
@@ -145,6 +148,7 @@ impl Fault {
             Self::ValueMissing => "a value is absent or of another type",
             Self::NotANumber => "a text is no number",
             Self::OutOfMemory => "no memory for a string or a sequence",
+            Self::ValueDiffers => "the value is not the one that was compiled for",
         }
     }
 }

@@ -67,5 +67,5 @@ kernel! {
 }
 
 fn check_equal(_: Isa, _: &CheckEqual, x: &[u8], want: &[u8]) -> Result<(), Fault> {
-    if x == want { Ok(()) } else { Err(Fault::ShapeMismatch) }
+    if x == want { Ok(()) } else { Err(Fault::ValueDiffers) }
 }

@@ -195,7 +195,7 @@ fn read_made(graph: &mut Graph, name: &str, bounds: BTreeMap<usize, (i64, i64)>)
     graph.substitute(&BTreeMap::from([(made, read)]));
     let slot = graph.nodes.iter().map(read_ints::slots_end).max().unwrap_or(0);
     // What makes it still does.
-    graph.nodes.insert(at + 1, read_ints::node(&format!("{name} read"), [made, read], &bounds, slot));
+    graph.nodes.insert(at + 1, read_ints::promised(&format!("{name} read"), [made, read], &bounds, slot));
     Ok(())
 }
 
@@ -205,7 +205,7 @@ fn read_values(graph: &mut Graph, input: ValueId, bounds: &[(i64, i64)]) -> Valu
     let value = graph.value(input).clone();
     let name = format!("{} read", value.name);
     let read = graph.add_value(value);
-    graph.nodes.push(read_ints::node(&name, [input, read], bounds, slot));
+    graph.nodes.push(read_ints::promised(&name, [input, read], bounds, slot));
     read
 }
 

@@ -35,6 +35,18 @@ pub(crate) fn node(name: &str, [x, y]: [ValueId; 2], bounds: &[(i64, i64)], slot
     }
 }
 
+/// The same where the bounds are what the user said of the values: a run in which they are others fails, whatever reads them.
+pub(crate) fn promised(name: &str, values: [ValueId; 2], bounds: &[(i64, i64)], slot: usize) -> Node {
+    let mut node = node(name, values, bounds, slot);
+    node.attrs.insert("promised".into(), Attr::Int(1));
+    node
+}
+
+/// Whether a node is made by [`promised`].
+pub(crate) fn is_promised(node: &Node) -> bool {
+    node.is_kiln("ReadInts") && node.attrs.contains_key("promised")
+}
+
 /// Operands of few values that have bounds of their own (axes, parts of an extent): which, and the least and greatest value of
 /// each element. `None` where the values are known already.
 pub(crate) fn own_bounds(cx: &NodeView<'_>) -> Option<(usize, Vec<(i64, i64)>)> {

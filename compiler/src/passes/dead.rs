@@ -1,7 +1,7 @@
 //! Dead and duplicate nodes.
 
 use crate::ir::{Attr, Graph, ValueId};
-use crate::ops::view::NodeView;
+use crate::ops::{read_ints, view::NodeView};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Removes nodes of which no result is read; results that nobody reads become absent where the operator has others.
@@ -9,14 +9,12 @@ pub fn remove_dead(graph: &mut Graph) {
     let mut live: HashSet<ValueId> = graph.outputs.iter().map(|(_, v)| *v).collect();
     let mut kept = Vec::with_capacity(graph.nodes.len());
     for mut node in std::mem::take(&mut graph.nodes).into_iter().rev() {
-        // A check of a value stays, whether what it has found is wanted or not.
-        if !node.is_kiln("Expect")
-            && !node.is_kiln("ReadInts")
-            && !node.outputs.iter().flatten().any(|v| live.contains(v))
-        {
+        // A check of what the user said of a value stays, whether what it finds is wanted or not.
+        let checks = node.is_kiln("Expect") || read_ints::is_promised(&node);
+        if !checks && !node.outputs.iter().flatten().any(|v| live.contains(v)) {
             continue;
         }
-        for output in node.outputs.iter_mut().filter(|_| node.op != "ReadInts") {
+        for output in node.outputs.iter_mut().filter(|_| !checks) {
             if output.is_some_and(|v| !live.contains(&v)) {
                 *output = None;
             }

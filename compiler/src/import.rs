@@ -634,16 +634,7 @@ mod tests {
         let ty = Some(onnx::Type::Tensor(Dtype::I64, Some(dims)));
         let info = onnx::ValueInfo { name: "shape".into(), ty, doc: String::new() };
         let graph = onnx::Graph { inputs: vec![info], ..onnx::Graph::default() };
-        onnx::Model {
-            ir_version: 8,
-            opsets: BTreeMap::new(),
-            producer: Default::default(),
-            domain: String::new(),
-            model_version: 0,
-            doc: String::new(),
-            metadata: BTreeMap::new(),
-            graph,
-        }
+        onnx::Model::of(graph)
     }
 
     fn with(dims: &[(&str, DimBound)]) -> ImportOptions {

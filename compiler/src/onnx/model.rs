@@ -43,6 +43,23 @@ pub struct Model {
     pub graph: Graph,
 }
 
+#[cfg(test)]
+impl Model {
+    /// A model of this graph, with nothing else said.
+    pub(crate) fn of(graph: Graph) -> Self {
+        Self {
+            ir_version: 8,
+            opsets: BTreeMap::from([(ONNX_DOMAIN.to_owned(), 17)]),
+            producer: Default::default(),
+            domain: String::new(),
+            model_version: 0,
+            doc: String::new(),
+            metadata: BTreeMap::new(),
+            graph,
+        }
+    }
+}
+
 /// A graph: the model's, or one that is an attribute of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {

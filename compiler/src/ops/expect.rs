@@ -24,7 +24,6 @@ mod tests {
     use crate::onnx::model as onnx;
     use crate::{exec, lower, passes};
     use kiln_kernels::{Dtype, isa::Isa};
-    use std::collections::BTreeMap;
 
     /// `y = k` of a model in which `k` has the bounds that are given.
     fn run(dims: &[(&str, DimBound)], k: &[i64]) -> Result<Vec<i64>, String> {
@@ -43,16 +42,7 @@ mod tests {
         };
         let graph =
             onnx::Graph { nodes: vec![node], inputs: vec![info("k")], outputs: vec![info("y")], ..Default::default() };
-        let model = onnx::Model {
-            ir_version: 8,
-            opsets: BTreeMap::from([(String::new(), 17)]),
-            producer: Default::default(),
-            domain: String::new(),
-            model_version: 0,
-            doc: String::new(),
-            metadata: BTreeMap::new(),
-            graph,
-        };
+        let model = onnx::Model::of(graph);
         let dims = dims.iter().map(|(n, b)| ((*n).to_owned(), *b)).collect();
         let mut graph = import(&model, &ImportOptions { dims, ..Default::default() }).map_err(|e| e.to_string())?;
         passes::simplify(&mut graph).map_err(|e| e.to_string())?;

@@ -179,6 +179,11 @@ fn data(tensors: &[Tensor], objects: &BTreeMap<usize, Datum>) -> Vec<Datum> {
     tensors.iter().enumerate().map(each).collect()
 }
 
+/// Whether values may give sizes or choose a branch.
+fn are_few_ints(t: &Tensor) -> bool {
+    matches!(t.dtype(), Dtype::I64 | Dtype::I32) && t.dims().len() <= 1 && t.numel() <= 64
+}
+
 impl DataSet {
     /// Import options that fix free extents to this data's.
     pub fn import_options(&self) -> ImportOptions {
@@ -191,10 +196,9 @@ impl DataSet {
     /// The same with small integer inputs as constants, for models that need their values (a sampling rate that chooses a
     /// branch); and the inputs that are left.
     pub fn import_options_with_ints(&self) -> (ImportOptions, Vec<&Tensor>) {
-        let small = |t: &Tensor| matches!(t.dtype(), Dtype::I64 | Dtype::I32) && t.dims().len() <= 1 && t.numel() <= 64;
-        let constants = self.inputs.iter().enumerate().filter(|(_, t)| small(t));
+        let constants = self.inputs.iter().enumerate().filter(|(_, t)| are_few_ints(t));
         let input_constants = constants.map(|(i, t)| (i, t.clone())).collect();
-        let left = self.inputs.iter().filter(|t| !small(t)).collect();
+        let left = self.inputs.iter().filter(|t| !are_few_ints(t)).collect();
         (ImportOptions { input_constants, ..self.import_options() }, left)
     }
 
@@ -241,8 +245,7 @@ impl DataSet {
     pub fn value_bounds(&self, model: &onnx::Model) -> BTreeMap<String, DimBound> {
         let mut bounds = BTreeMap::new();
         for (info, t) in model.graph.inputs.iter().zip(&self.inputs) {
-            let ints = matches!(t.dtype(), Dtype::I64 | Dtype::I32) && t.dims().len() <= 1 && t.numel() <= 64;
-            for (i, &v) in t.to_ints().filter(|_| ints).unwrap_or_default().iter().enumerate() {
+            for (i, &v) in t.to_ints().filter(|_| are_few_ints(t)).unwrap_or_default().iter().enumerate() {
                 let size = (2..1 << 31).contains(&v);
                 let bound = if size { DimBound::Range(1, v) } else { DimBound::Fixed(v) };
                 bounds.insert(element_name(&info.name, i), bound);

@@ -97,6 +97,12 @@ pub fn extent_name(input: &str, axis: usize, dim: &onnx::Dim) -> Option<String> 
     }
 }
 
+/// What [`element_name`] has put together.
+fn element(name: &str) -> Option<(&str, usize)> {
+    let (value, i) = name.strip_suffix(']')?.rsplit_once('[')?;
+    Some((value, i.parse().ok()?))
+}
+
 /// Inputs with more elements give no sizes.
 const MAX_VALUES: usize = 64;
 
@@ -165,8 +171,7 @@ fn bound_results(graph: &mut Graph, source: &onnx::Graph, options: &ImportOption
 fn made_bounds(graph: &Graph, options: &ImportOptions) -> BTreeMap<String, BTreeMap<usize, (i64, i64)>> {
     let mut out: BTreeMap<String, BTreeMap<usize, (i64, i64)>> = BTreeMap::new();
     for (name, bound) in &options.dims {
-        let element = name.strip_suffix(']').and_then(|n| n.rsplit_once('['));
-        let Some((value, Ok(i))) = element.map(|(value, i)| (value, i.parse::<usize>())) else { continue };
+        let Some((value, i)) = element(name) else { continue };
         if graph.inputs.iter().any(|v| graph.value(*v).name == value) {
             continue;
         }
@@ -270,13 +275,12 @@ pub fn check_dims(model: &onnx::Model, options: &ImportOptions) -> Result<(), Co
     });
     let lengths: Vec<String> = named.chain(lengths.iter().cloned()).collect();
     for (name, _) in options.dims.iter().filter(|(name, _)| !free.contains(*name)) {
-        let element = name.strip_suffix(']').and_then(|n| n.rsplit_once('['));
-        let Some((input, Ok(i))) = element.map(|(input, i)| (input, i.parse::<u64>())) else { continue };
+        let Some((input, i)) = element(name) else { continue };
         let Some(info) = model.graph.inputs.iter().find(|info| info.name == input) else { continue };
         let Some(onnx::Type::Tensor(_, Some(dims))) = &info.ty else { continue };
         let n = match dims.as_slice() {
             [] => Some(1),
-            [onnx::Dim::Known(n)] => u64::try_from(*n).ok(),
+            [onnx::Dim::Known(n)] => Some(*n),
             _ => None,
         };
         if let Some(n) = n.filter(|n| i >= *n) {

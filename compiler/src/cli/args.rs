@@ -142,11 +142,10 @@ impl CompileArgs {
         options.profile = self.profile.as_ref().map(|path| profile(path)).transpose()?;
         check_options(&options).map_err(Failure::Misuse)?;
         if options.machine.target.n_devices() == 1 {
-            for (given, flag) in [
-                (self.save_placement.is_some(), "--save-placement"),
-                (self.load_placement.is_some(), "--load-placement"),
-            ] {
-                if given {
+            for (given, flag) in
+                [(&self.save_placement, "--save-placement"), (&self.load_placement, "--load-placement")]
+            {
+                if given.is_some() {
                     let why = format!("{flag}: target \"{}\" has one device, there is nothing to place", self.target);
                     return Err(Failure::Misuse(why));
                 }

@@ -223,11 +223,10 @@ fn conv_winograd(
                 phases: 1,
                 x_wrap: 0,
                 w_block,
-                ahead: if k + 1 < positions {
-                    Ahead::new(products(k + 1, first), blocks * w_block)
-                } else {
-                    Ahead::new(products(0, first + blocks), blocks * w_block)
-                },
+                ahead: Ahead::new(
+                    if k + 1 < positions { products(k + 1, first) } else { products(0, first + blocks) },
+                    blocks * w_block,
+                ),
                 bias_block: 0,
                 y_block: plan.tiles() * 16,
                 low: f32::NEG_INFINITY,
